@@ -1,0 +1,28 @@
+// Every bound, by name. Flags, GetInfo and error texts use these names.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/core/tensor_view.h"
+
+namespace rlk {
+
+struct Limits {
+  int64_t rank_max = kMaxRank;
+  int64_t tensors_per_call_max = 64;
+  // Payload of one call, inputs and outputs together.
+  int64_t call_bytes_max = int64_t{4} << 30;
+  // Payload of one inline message, request or reply.
+  int64_t inline_bytes_max = int64_t{2} << 20;
+  // Receive cap of the transport; what is above inline_bytes_max but below this gets rlk's error.
+  int64_t message_bytes_max = int64_t{4} << 20;
+  int64_t queue_calls_max = 1024;
+  int64_t queue_bytes_max = int64_t{256} << 20;
+  int64_t attribute_text_bytes_max = 256;
+  // REFERENCE verification runs on a bounded CPU pool.
+  int64_t reference_elements_max = int64_t{1} << 20;
+  int64_t streams_per_connection_max = 256;
+  int64_t device_bytes_max = int64_t{1} << 30;
+};
+
+}  // namespace rlk

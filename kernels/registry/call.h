@@ -1,0 +1,167 @@
+// A call as plain data: what `proto/wire` makes of a message and what the engine executes.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/core/tensor_view.h"
+#include "kernels/digest/digest.h"
+#include "kernels/registry/contract.h"
+#include "kernels/registry/registry.h"
+#include "kernels/registry/selector.h"
+
+namespace rlk {
+
+// Bytes in pieces that somebody else owns: a received payload is rarely one block.
+struct HostBytes {
+  std::vector<std::span<const std::byte>> pieces;
+  int64_t size = 0;
+  // Keeps the pieces alive.
+  std::shared_ptr<const void> owner;
+};
+
+struct TensorHandle {
+  std::string id;  // 16 bytes
+  std::string server_id;
+  uint64_t generation = 0;
+};
+
+struct ArenaSlot {
+  std::string arena;
+  uint64_t generation = 0;
+  uint64_t offset = 0;
+};
+
+enum class TensorSource : uint8_t { kInline, kResident, kArena };
+
+// A tensor that a request names: header, and where its bytes are.
+struct TensorArg {
+  int32_t spec = 0;  // index into MethodSignature::inputs
+  DType dtype = DType::kUnspecified;
+  Dims shape;
+  Dims strides;  // always filled; C order when the request gave none
+  TensorSource source = TensorSource::kInline;
+  HostBytes data;         // kInline
+  TensorHandle resident;  // kResident
+  ArenaSlot arena;        // kArena
+};
+
+enum class InputCapture : uint8_t { kUnspecified, kSnapshot, kLive };
+enum class Verification : uint8_t { kNone, kRepeat, kReference };
+enum class PlacementKind : uint8_t { kInline, kResident, kArena };
+
+struct Placement {
+  PlacementKind kind = PlacementKind::kInline;
+  ArenaSlot arena;
+};
+
+struct CallOptions {
+  std::string contract;
+  std::string backend;
+  bool allow_fallback = false;  // AUTO
+  ClaimLevel minimum_claim = ClaimLevel::kL1BatchInvariant;
+  std::string device_uuid;
+  std::map<std::string, Placement> outputs;
+  bool digest_tensors = false;
+  bool digest_rows = false;
+  InputCapture input_capture = InputCapture::kUnspecified;
+  Verification verification = Verification::kNone;
+  std::vector<std::string> wanted_outputs;
+};
+
+// Set by the transport when the caller is gone; read by the engine between phases.
+using CancelFlag = std::atomic<bool>;
+
+struct Call {
+  const Method* method = nullptr;
+  // In signature order.
+  std::vector<TensorArg> inputs;
+  // Attributes as given, by attribute spec index; the engine applies defaults and ranges.
+  struct GivenAttribute {
+    int32_t spec = 0;
+    double number = 0;
+    int64_t integer = 0;
+  };
+  std::vector<GivenAttribute> attributes;
+  CallOptions options;
+  // Of the request message, for admission and the inline limit.
+  int64_t message_bytes = 0;
+  std::chrono::steady_clock::time_point received;
+  std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
+  std::shared_ptr<const CancelFlag> cancelled;
+  std::string trace_id;
+};
+
+struct OutputTensor {
+  int32_t spec = 0;  // index into MethodSignature::outputs
+  DType dtype = DType::kUnspecified;
+  Dims shape;
+  HostBytes data;
+};
+
+struct NamedDigest {
+  std::string name;
+  std::optional<Digest> tensor;
+  std::vector<Digest> rows;
+};
+
+struct OutputCheck {
+  std::string name;
+  bool passed = false;
+  int64_t compared = 0;
+  int64_t mismatched = 0;
+  double max_abs_error = 0, max_rel_error = 0, atol = 0, rtol = 0;
+};
+
+struct VerificationReport {
+  Verification kind = Verification::kNone;
+  bool passed = false;
+  std::vector<OutputCheck> outputs;
+};
+
+struct DeviceInfo {
+  DeviceKind kind = DeviceKind::kHost;
+  int ordinal = 0;
+  std::string name;
+  std::string uuid;
+  int compute_capability = 0;  // 10 * major + minor; 0 for the host
+  int multiprocessors = 0;
+  int64_t memory_bytes = 0;
+};
+
+struct PhaseNanos {
+  int64_t receive = 0, queue = 0, stage_in = 0, kernel = 0, stage_out = 0;
+};
+
+struct CallReport {
+  std::string contract;
+  Backend backend = Backend::kCpu;
+  std::string kernel;
+  DeviceInfo device;
+  ClaimLevel claim = ClaimLevel::kNone;
+  std::vector<Rejection> rejected;
+  std::optional<FallbackRecord> fallback;
+  // By attribute spec index, defaults included.
+  std::vector<AttributeValue> attributes;
+  std::vector<NamedDigest> input_digests, output_digests;
+  VerificationReport verification;
+  PhaseNanos phases;
+  InputCapture input_capture = InputCapture::kSnapshot;
+  std::vector<std::string> transports;
+};
+
+struct CallResult {
+  const Method* method = nullptr;
+  std::vector<OutputTensor> outputs;  // present ones, in signature order
+  CallReport report;
+};
+
+}  // namespace rlk

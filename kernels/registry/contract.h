@@ -1,0 +1,44 @@
+// Contracts, claim levels and backends.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace rlk {
+
+enum class ClaimLevel : uint8_t {
+  kNone = 0,
+  kL0Repeatable = 1,
+  kL1BatchInvariant = 2,
+  kL2Provider = 3,
+  kL3Portable = 4,
+};
+
+enum class Backend : uint8_t { kCudaSm90 = 0, kCuda = 1, kCpu = 2, kGolden = 3 };
+inline constexpr int kBackendCount = 4;
+
+constexpr std::string_view BackendName(Backend backend) {
+  constexpr std::string_view kNames[kBackendCount] = {"cuda_sm90", "cuda", "cpu", "golden"};
+  return kNames[static_cast<int>(backend)];
+}
+
+enum class DeviceKind : uint8_t { kHost = 0, kCuda = 1 };
+
+constexpr DeviceKind BackendDevice(Backend backend) {
+  return backend == Backend::kCpu || backend == Backend::kGolden ? DeviceKind::kHost
+                                                                 : DeviceKind::kCuda;
+}
+
+// The exact arithmetic of a method, by a versioned id. Its bits never change under one id.
+struct Contract {
+  std::string id;          // "final_logit_softcap/portable-v1"
+  std::string arithmetic;  // in words and formulas, for ListOperators
+};
+
+struct ContractClaim {
+  std::string contract;
+  ClaimLevel claim = ClaimLevel::kNone;
+};
+
+}  // namespace rlk

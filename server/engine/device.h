@@ -1,0 +1,83 @@
+// The device seam: what the executor needs of a device, and nothing that names CUDA. The host
+// device, the CUDA device and the faulty device of the tests implement it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/core/tensor_view.h"
+#include "kernels/digest/digest.h"
+#include "kernels/registry/call.h"
+#include "kernels/registry/registry.h"
+
+namespace rlk::server {
+
+// The resources of one call in flight: a stream, staging and device memory, leased by the executor
+// and reused. Operations of one lane run in order; lanes overlap. Not thread-safe; only the
+// executor's thread uses it.
+class Lane {
+ public:
+  virtual ~Lane() = default;
+
+  // Begins a call that needs so many bytes of inputs, outputs and workspace on the device,
+  // alignment included. Grows the lane when it must. RESOURCE_EXHAUSTED (kDeviceMemoryExhausted)
+  // leaves the lane usable.
+  virtual absl::Status Begin(int64_t input_bytes, int64_t output_bytes,
+                             int64_t workspace_bytes) = 0;
+
+  // Brings a host tensor to the device; the view is valid until End. The host bytes must live
+  // until Wait returns.
+  virtual absl::StatusOr<TensorView> StageIn(const TensorArg& tensor) = 0;
+
+  // Room for an output on the device. With poisoning on (tests), filled with the canary byte.
+  virtual absl::StatusOr<MutableTensorView> Output(DType dtype, const Dims& shape) = 0;
+
+  virtual std::span<std::byte> Workspace(int64_t bytes) = 0;
+
+  // Enqueues (or runs) the variant. `args` carries the views above; stream and pool are filled in
+  // here.
+  virtual absl::Status Launch(const Variant& variant, KernelArgs args) = 0;
+
+  // Digest of a tensor that lies on this device, after everything enqueued so far. Blocks.
+  virtual absl::StatusOr<Digest> ComputeDigest(const TensorView& tensor) = 0;
+
+  // Enqueues the copy of an output to the host. The bytes may be read after Wait.
+  virtual absl::StatusOr<HostBytes> StageOut(const MutableTensorView& tensor) = 0;
+
+  // True when everything enqueued is done; never blocks. An error here is the device's.
+  virtual absl::StatusOr<bool> Done() = 0;
+  // Blocks until everything enqueued is done.
+  virtual absl::Status Wait() = 0;
+
+  // Device time of stage-in, kernels and stage-out since Begin, after Wait.
+  virtual PhaseNanos Phases() const = 0;
+
+  // Ends the call: views and staging may be reused. HostBytes given out stay valid through their
+  // owner.
+  virtual void End() = 0;
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  virtual const DeviceInfo& info() const = 0;
+
+  // A lane; the executor makes them at start. Also binds the calling thread to the device.
+  virtual absl::StatusOr<std::unique_ptr<Lane>> NewLane() = 0;
+
+  // Small calls may run on the caller's thread when the device is idle (host only).
+  virtual bool runs_inline() const = 0;
+
+  // False after a sticky error: the device is out of rotation for good.
+  virtual bool healthy() const = 0;
+
+  // Bytes of device memory held by lanes.
+  virtual int64_t memory_bytes_in_use() const = 0;
+};
+
+}  // namespace rlk::server

@@ -1,0 +1,87 @@
+// From contract check to launch, without gRPC, protobuf or Prometheus.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/core/limits.h"
+#include "kernels/registry/call.h"
+#include "kernels/registry/registry.h"
+#include "server/engine/device.h"
+#include "server/engine/observer.h"
+#include "server/engine/tolerance.h"
+
+namespace rlk::server {
+
+struct EngineOptions {
+  Limits limits;
+  // Lanes per device.
+  int lanes = 4;
+  // Threads of the bounded pool for REFERENCE verification.
+  int reference_threads = 1;
+  // Outputs are filled with this byte before the launch when poisoning is on (tests).
+  bool poison_outputs = false;
+  // The largest reply payload that can be sent.
+  bool refuse_large_replies = true;
+};
+
+// Resolves tensors that are not inline; server/tensors implements it. The default refuses with
+// INVALID_ARGUMENT (kSourceNotSupported).
+class TensorResolver {
+ public:
+  virtual ~TensorResolver() = default;
+  // Fills tensor.data (and dtype, shape, strides where the reference leaves them to the server).
+  virtual absl::Status Resolve(TensorArg& tensor) = 0;
+};
+
+class Executor;
+
+class Engine {
+ public:
+  using Done = std::function<void(absl::StatusOr<CallResult>)>;
+
+  // `registry` is bound. `devices` holds the host device and one device per GPU. Neither
+  // `registry`, `observer` nor `resolver` is owned; observer and resolver may be null.
+  Engine(const Registry& registry, EngineOptions options, ToleranceContract tolerance,
+         std::vector<std::unique_ptr<Device>> devices, Observer* observer,
+         TensorResolver* resolver);
+  // Drains.
+  ~Engine();
+
+  // Starts the executors. Errors are those of the devices.
+  absl::Status Start();
+
+  // Checks, admits and executes; `done` is called exactly once, from any thread, possibly before
+  // Submit returns.
+  void Submit(Call call, Done done);
+
+  // New calls get UNAVAILABLE (kDraining); returns when those in flight are done or at the deadline
+  // (false).
+  bool Drain(std::chrono::steady_clock::time_point deadline);
+
+  // At least one device that can serve is healthy and the engine is not draining.
+  bool serving() const;
+
+  // Called once, from an executor thread, when the last device that serves a registered backend
+  // becomes unhealthy. Set before Start.
+  void set_on_device_lost(std::function<void(const DeviceInfo&)> callback);
+
+  std::vector<const Device*> devices() const;
+  const Registry& registry() const { return registry_; }
+  const EngineOptions& options() const { return options_; }
+  const ToleranceContract& tolerance() const { return tolerance_; }
+
+ private:
+  struct Impl;
+  const Registry& registry_;
+  EngineOptions options_;
+  ToleranceContract tolerance_;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace rlk::server
