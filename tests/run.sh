@@ -1,0 +1,282 @@
+#!/usr/bin/env bash
+# Builds and runs the tests. See usage below. The last line is "N passed, N failed, N skipped".
+set -euo pipefail
+
+usage() {
+  cat <<'TEXT'
+usage: tests/run.sh [--full] [--gpu] [--optional] [--no-install]
+
+Installs what is missing (apt; Python packages into .venv), builds in build/test, runs the C++ tests,
+the checks of the pages and scripts, and the Python tests. Logs are in build/test. CUDA sources are
+compiled where nvcc is found; tests that need a GPU are skipped without one.
+
+  --full         also: errors in ULP over all 2^32 inputs, long audits, every default architecture,
+                 AddressSanitizer and UndefinedBehaviorSanitizer on everything, ThreadSanitizer on
+                 everything without gRPC, and 10^7 inputs for each fuzz target
+  --gpu          fail where no GPU is found, rather than skip
+  --optional     install torch, transformers and diffusers if pip can, and run the tests that
+                 compare with them; without it they run only where these are in .venv already
+  --no-install   call neither apt nor pip
+
+The last line of the output is "N passed, N failed, N skipped". The exit status is 0 only if
+something ran and nothing failed.
+TEXT
+}
+
+passed=0
+failed=0
+skipped=0
+
+main() {
+  parse_arguments "$@"
+  root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+  cd "$root"
+  # shellcheck source=deploy/build_env.sh
+  source deploy/build_env.sh
+  logs=$root/build/test
+  mkdir -p "$logs"
+  trap stop_running EXIT
+  trap 'exit 130' INT
+  trap 'exit 143' TERM
+  jobs=$(nproc)
+  if ((full)); then
+    export RLK_TEST_FULL=1
+  fi
+
+  SECONDS=0
+  say "Packages"
+  install_system_packages
+  if build_tree test; then
+    run_ctest test
+  fi
+  check_pages
+  run_python
+  if ((gpu)); then
+    require_gpu
+  fi
+  if ((full)); then
+    run_sanitizers
+    run_fuzzers
+  fi
+
+  say "Finished after $((SECONDS / 60)) min $((SECONDS % 60)) s; logs in build/test"
+  # Alone on the last line: what a CI reads.
+  echo "$passed passed, $failed failed, $skipped skipped"
+  ((failed == 0 && passed > 0))
+}
+
+parse_arguments() {
+  full=0
+  gpu=0
+  optional=0
+  install=1
+  while (($#)); do
+    case $1 in
+      --full) full=1 ;;
+      --gpu) gpu=1 ;;
+      --optional) optional=1 ;;
+      --no-install) install=0 ;;
+      -h | --help) usage && exit 0 ;;
+      *) usage >&2 && exit 2 ;;
+    esac
+    shift
+  done
+}
+
+# add_failure WHAT: counts a step that could not run as one failed test.
+add_failure() {
+  note "FAILED: $1"
+  failed=$((failed + 1))
+}
+
+# add_junit FILE WHAT: adds the totals of a JUnit file.
+add_junit() {
+  local head tests failures errors skips
+  head=$(tr '\n\t' '  ' 2>/dev/null <"$1" | grep -o '<testsuite [^>]*>' | head -n 1) || true
+  if [[ -z "$head" ]]; then
+    add_failure "$2 left no results"
+    return 0
+  fi
+  tests=$(attribute tests "$head")
+  failures=$(attribute failures "$head")
+  errors=$(attribute errors "$head")
+  skips=$(($(attribute skipped "$head") + $(attribute disabled "$head")))
+  note "$2: $((tests - failures - errors - skips)) passed, $((failures + errors)) failed, $skips skipped"
+  passed=$((passed + tests - failures - errors - skips))
+  failed=$((failed + failures + errors))
+  skipped=$((skipped + skips))
+}
+
+# attribute NAME ELEMENT: the number in NAME="...", 0 if it is not there.
+attribute() {
+  local value
+  value=$(sed -n "s/.*[[:space:]]$1=\"\\([0-9]*\\)\".*/\\1/p" <<<"$2")
+  echo "${value:-0}"
+}
+
+install_system_packages() {
+  if ((!install)); then
+    note "not looked at (--no-install)"
+    return 0
+  fi
+  local packages=("${RLK_BUILD_PACKAGES[@]}" libgtest-dev libgmock-dev libbenchmark-dev ccache
+    python3-venv shellcheck)
+  if ((full)); then
+    packages+=(clang libclang-rt-dev)
+  fi
+  install_packages "$logs/apt.log" "${packages[@]}"
+}
+
+# build_tree PRESET [TARGET...]: configures and builds build/PRESET.
+build_tree() {
+  local preset=$1 options=() nvcc
+  shift
+  if [[ "$preset" == test ]]; then
+    if nvcc=$(find_nvcc); then
+      options+=("-DCMAKE_CUDA_COMPILER=$nvcc")
+    fi
+    if ((full)); then
+      options+=("-DRLK_CUDA_ARCHITECTURES=80;90a;100")
+    fi
+  fi
+  say "Build: build/$preset ($jobs jobs, ${SECONDS} s so far)"
+  run_logged "$logs/$preset-configure.log" cmake --preset "$preset" "${options[@]}" || {
+    add_failure "configuring build/$preset"
+    return 1
+  }
+  grep -E 'rlk: ' "$logs/$preset-configure.log" | sed 's/^-- /    /' || true
+  # What can be built is built and tested even where one target fails.
+  run_logged "$logs/$preset-build.log" cmake --build --preset "$preset" ${1:+--target "$@"} -- -k 0 || {
+    add_failure "building build/$preset"
+    return 0
+  }
+}
+
+# run_ctest PRESET [CTEST OPTION...]: ctest_wrapper stands before the command.
+ctest_wrapper=()
+run_ctest() {
+  local preset=$1 junit=$logs/$1-ctest.xml status=0 failed_before=$failed
+  shift
+  say "C++ tests: build/$preset (${SECONDS} s so far)"
+  rm -f "$junit"
+  run_logged "$logs/$preset-ctest.log" "${ctest_wrapper[@]}" ctest --test-dir "build/$preset" \
+    --output-on-failure --no-tests=error -j "$jobs" --output-junit "$junit" "$@" || status=$?
+  add_junit "$junit" "C++ tests of build/$preset"
+  # Programs that were not built count as not run, not as failed, in the file.
+  if ((status != 0 && failed == failed_before)); then
+    add_failure "ctest ended with status $status"
+  fi
+}
+
+check_pages() {
+  say "Pages and scripts"
+  local status=0
+  python3 tests/docs/check_docs.py --server build/test/server/rlk-server \
+    --command build/test/client/rlk --junit "$logs/docs.xml" || status=$?
+  if ((status > 1)); then
+    add_failure "tests/docs/check_docs.py"
+  else
+    add_junit "$logs/docs.xml" "pages and scripts"
+  fi
+}
+
+# run_python: the tests of the Python package in .venv, or the reason why they are skipped.
+run_python() {
+  say "Python tests (${SECONDS} s so far)"
+  local reason
+  if ! reason=$(prepare_python); then
+    local count
+    count=$(cat tests/python/test_*.py 2>/dev/null | grep -c '^ *\(async \)\?def test_') || true
+    note "skipped, $count tests: $reason"
+    skipped=$((skipped + count))
+    return 0
+  fi
+  local junit=$logs/pytest.xml
+  rm -f "$junit"
+  run_logged "$logs/pytest.log" env RLK_BUILD_DIR="$root/build/test" .venv/bin/python -m pytest \
+    tests/python -rs -q -p no:cacheprovider --junitxml="$junit" || true
+  grep -E '^SKIPPED' "$logs/pytest.log" | cut -c1-160 | sed 's/^/    /' || true
+  add_junit "$junit" "Python tests"
+}
+
+# prepare_python: makes .venv; on failure prints the reason.
+prepare_python() {
+  local log=$logs/pip.log pip=(.venv/bin/python -m pip --disable-pip-version-check)
+  if [[ ! -x .venv/bin/python ]]; then
+    python3 -m venv .venv >"$log" 2>&1 || {
+      rm -rf .venv
+      echo "python3 cannot make a virtual environment ($log)"
+      return 1
+    }
+  fi
+  if ((install)); then
+    run_logged "$log" "${pip[@]}" install --retries 2 --timeout 30 -e 'client/python[test]' \
+      >/dev/null 2>&1 || {
+      echo "pip could not install the package and what it needs: $(grep -i -m 1 error "$log")"
+      return 1
+    }
+    if ((optional)); then
+      # Several GB: never required.
+      run_logged "$logs/pip-optional.log" "${pip[@]}" install torch transformers diffusers \
+        >/dev/null 2>&1 || true
+    fi
+  fi
+  .venv/bin/python -c 'import rlk, pytest' >"$log.import" 2>&1 || {
+    echo "the Python package cannot be imported: $(tail -n 1 "$log.import")"
+    return 1
+  }
+}
+
+require_gpu() {
+  say "GPU"
+  if gpu_architectures >/dev/null && build/test/client/rlk --version >/dev/null 2>&1; then
+    note "found $(gpu_architectures); the GPU tests ran with the others"
+    passed=$((passed + 1))
+  else
+    add_failure "--gpu was given, but no GPU with a working driver was found"
+  fi
+}
+
+run_sanitizers() {
+  # Leaks of what gRPC keeps until exit are its own.
+  export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
+  if build_tree asan; then
+    run_ctest asan
+  fi
+
+  # ThreadSanitizer cannot see through the distribution's gRPC, so: every test program without it.
+  local programs=() names=() program
+  mapfile -t programs < <(find build/test/tests -name 'rlk_*_test' -type f -perm -u+x | sort)
+  for program in "${programs[@]}"; do
+    if ! ldd "$program" | grep -q -e libgrpc -e libcuda; then
+      names+=("$(basename "$program")")
+    fi
+  done
+  if build_tree tsan "${names[@]}"; then
+    local pattern
+    pattern=$(printf '%s\n' "${names[@]}" | sed 's/^rlk_//; s/_test$//' | paste -sd '|')
+    # Address space layouts of newer kernels do not suit GCC 12's runtime.
+    ctest_wrapper=(setarch "$(uname -m)" -R)
+    run_ctest tsan -R "^($pattern)[.]"
+    ctest_wrapper=()
+  fi
+}
+
+run_fuzzers() {
+  build_tree fuzz || return 0
+  local fuzzer name
+  for fuzzer in build/fuzz/tests/fuzz/*_fuzz; do
+    [[ -x "$fuzzer" ]] || continue
+    name=$(basename "$fuzzer")
+    say "Fuzzing: $name, 10^7 inputs"
+    mkdir -p "build/fuzz/corpus/$name"
+    if run_logged "$logs/$name.log" "$fuzzer" -runs=10000000 -rss_limit_mb=4096 \
+      -artifact_prefix="$logs/" "build/fuzz/corpus/$name" tests/fuzz/corpus; then
+      passed=$((passed + 1))
+    else
+      add_failure "$name; the input is in build/test"
+    fi
+  done
+}
+
+main "$@"
