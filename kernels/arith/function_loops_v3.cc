@@ -1,0 +1,2 @@
+#define RLK_ISA_LOOPS kFunctionLoopsV3
+#include "kernels/arith/function_loops.inc"

@@ -1,0 +1,93 @@
+#include "kernels/builtin.h"
+
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/arith/known_answer.h"
+#include "kernels/ops/final_logit_softcap/final_logit_softcap.h"
+
+namespace rlk {
+namespace {
+
+constexpr int kSm90 = 90;
+
+bool Offered(const BuiltinOptions& options, Backend backend) {
+  return options.backends.empty() || std::find(options.backends.begin(), options.backends.end(),
+                                               backend) != options.backends.end();
+}
+
+// The device or the instruction set is there; the bits decide whether the backend is offered.
+BackendState FromKnownAnswers(const absl::StatusOr<int>& passed) {
+  BackendState state;
+  if (passed.ok()) {
+    state.available = true;
+    state.known_answers_passed = *passed;
+  } else {
+    state.failed_to_load = true;
+    state.reason = absl::StrCat("known answers failed: ", std::string(passed.status().message()));
+  }
+  return state;
+}
+
+BackendState Unavailable(std::string reason) {
+  BackendState state;
+  state.reason = std::move(reason);
+  return state;
+}
+
+absl::StatusOr<int> RunCudaKnownAnswers([[maybe_unused]] int ordinal) {
+#if defined(RLK_WITH_CUDA)
+  return arith::CudaKnownAnswers(ordinal);
+#else
+  return absl::InternalError("no CUDA code in this build");
+#endif
+}
+
+// Both CUDA backends share one run of the vectors.
+void SetCudaBackends(const BuiltinOptions& options, Registry& registry) {
+  const bool wanted = Offered(options, Backend::kCuda) || Offered(options, Backend::kCudaSm90);
+  BackendState state;
+#if defined(RLK_WITH_CUDA)
+  constexpr bool kBuilt = true;
+#else
+  constexpr bool kBuilt = false;
+#endif
+  if (!kBuilt || !options.has_cuda) {
+    state = Unavailable(!options.cuda_reason.empty() ? options.cuda_reason
+                        : kBuilt                     ? "no CUDA device"
+                                                     : "built without CUDA");
+  } else if (wanted) {
+    state = FromKnownAnswers(RunCudaKnownAnswers(options.cuda_ordinal));
+  }
+  for (Backend backend : {Backend::kCudaSm90, Backend::kCuda}) {
+    if (!Offered(options, backend)) {
+      registry.SetBackend(backend, Unavailable("not offered: --backends"));
+    } else if (backend == Backend::kCudaSm90 && kBuilt && options.has_cuda &&
+               options.compute_capability != kSm90) {
+      registry.SetBackend(backend,
+                          Unavailable(absl::StrCat("needs compute capability 90, the device has ",
+                                                   options.compute_capability)));
+    } else {
+      registry.SetBackend(backend, state);
+    }
+  }
+}
+
+void SetHostBackends(const BuiltinOptions& options, Registry& registry) {
+  const BackendState state = FromKnownAnswers(arith::CpuKnownAnswers());
+  for (Backend backend : {Backend::kCpu, Backend::kGolden}) {
+    registry.SetBackend(backend,
+                        Offered(options, backend) ? state : Unavailable("not offered: --backends"));
+  }
+}
+
+}  // namespace
+
+void RegisterBuiltin(const BuiltinOptions& options, Registry& registry) {
+  SetCudaBackends(options, registry);
+  SetHostBackends(options, registry);
+  for (MethodDecl& decl : DeclareFinalLogitSoftcap()) registry.Add(std::move(decl));
+}
+
+}  // namespace rlk
