@@ -202,29 +202,26 @@ run_python() {
 # prepare_python: makes .venv; on failure prints the reason.
 prepare_python() {
   local log=$logs/pip.log pip=(.venv/bin/python -m pip --disable-pip-version-check)
-  if [[ ! -x .venv/bin/python ]]; then
-    python3 -m venv .venv >"$log" 2>&1 || {
-      rm -rf .venv
-      echo "python3 cannot make a virtual environment ($log)"
-      return 1
-    }
+  local reason="the packages are not in .venv (--no-install)"
+  if [[ ! -x .venv/bin/python ]] && ! python3 -m venv .venv >"$log" 2>&1; then
+    rm -rf .venv
+    echo "python3 cannot make a virtual environment ($log)"
+    return 1
   fi
   if ((install)); then
-    run_logged "$log" "${pip[@]}" install --retries 2 --timeout 30 -e 'client/python[test]' \
-      >/dev/null 2>&1 || {
-      echo "pip could not install the package and what it needs: $(grep -i -m 1 error "$log")"
-      return 1
-    }
-    if ((optional)); then
-      # Several GB: never required.
-      run_logged "$logs/pip-optional.log" "${pip[@]}" install torch transformers diffusers \
-        >/dev/null 2>&1 || true
+    if ! "${pip[@]}" install --retries 2 --timeout 30 -e 'client/python[test,safetensors]' \
+      </dev/null >"$log" 2>&1; then
+      reason="pip could not install what the package needs: $(grep -m 1 -i error "$log" || tail -n 1 "$log")"
+    elif ((optional)); then
+      # Several GB, hence never required.
+      "${pip[@]}" install torch transformers diffusers </dev/null >"$logs/pip-optional.log" 2>&1 || true
     fi
   fi
-  .venv/bin/python -c 'import rlk, pytest' >"$log.import" 2>&1 || {
-    echo "the Python package cannot be imported: $(tail -n 1 "$log.import")"
+  # An earlier run may have left all that is needed.
+  if ! .venv/bin/python -c 'import rlk, pytest' >"$logs/python-import.log" 2>&1; then
+    echo "$reason; $(tail -n 1 "$logs/python-import.log")"
     return 1
-  }
+  fi
 }
 
 require_gpu() {

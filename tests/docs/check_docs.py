@@ -112,17 +112,22 @@ def help_text(program: pathlib.Path) -> str:
     return text
 
 
+def flags_in(text: str) -> set[str]:
+    """Flags with dashes; abseil takes underscores for them."""
+    return {flag.rstrip("-_").replace("_", "-") for flag in FLAG.findall(text)}
+
+
 def check_flags(page: pathlib.Path, known: set[str]) -> list[str]:
-    used = set(FLAG.findall(page.read_text(encoding="utf-8")))
+    used = flags_in(page.read_text(encoding="utf-8"))
     return [f"{flag}: no program of ours knows it" for flag in sorted(used - known)]
 
 
 def known_flags(server: pathlib.Path, command: pathlib.Path, scripts: list[pathlib.Path]) -> set[str]:
     known = set(FOREIGN_FLAGS) | {"--help"}
     for program in (server, command):
-        known |= set(FLAG.findall(help_text(program)))
+        known |= flags_in(help_text(program))
     for script in scripts:
-        known |= set(FLAG.findall(script.read_text(encoding="utf-8")))
+        known |= flags_in(script.read_text(encoding="utf-8"))
     return known
 
 
