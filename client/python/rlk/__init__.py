@@ -1,0 +1,86 @@
+"""rlk: deterministic kernels over gRPC; bits are the API.
+
+    import numpy as np
+    import rlk
+
+    with rlk.connect("127.0.0.1:50051") as client:
+        result = client.call("final_logit_softcap.forward", x=np.float32([1, 100]), softcap=20.0)
+        print(result.y, result.report.contract)
+
+``rlk.aio`` has the asyncio client, ``rlk.torch`` differentiable functions for torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from rlk._codec import CallResult
+from rlk._digest import digest, row_digests
+from rlk._random import random_tensor
+from rlk.client import (
+    CallFuture,
+    Client,
+    connect,
+    get_default_client,
+    set_default_client,
+)
+from rlk.errors import (
+    CancelledError,
+    DataLossError,
+    DeadlineExceededError,
+    FailedPreconditionError,
+    InternalError,
+    InvalidArgumentError,
+    NotFoundError,
+    PermissionDeniedError,
+    ResourceExhaustedError,
+    RlkError,
+    UnauthenticatedError,
+    UnavailableError,
+    UnimplementedError,
+)
+from rlk.operators import final_logit_softcap, final_logit_softcap_backward
+from rlk.options import CallOptions
+from rlk.report import CallReport, Record
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "CallFuture",
+    "CallOptions",
+    "CallReport",
+    "CallResult",
+    "CancelledError",
+    "Client",
+    "DataLossError",
+    "DeadlineExceededError",
+    "FailedPreconditionError",
+    "InternalError",
+    "InvalidArgumentError",
+    "NotFoundError",
+    "PermissionDeniedError",
+    "Record",
+    "ResourceExhaustedError",
+    "RlkError",
+    "UnauthenticatedError",
+    "UnavailableError",
+    "UnimplementedError",
+    "aio",
+    "connect",
+    "digest",
+    "final_logit_softcap",
+    "final_logit_softcap_backward",
+    "get_default_client",
+    "random_tensor",
+    "row_digests",
+    "set_default_client",
+    "torch",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # Loaded when used: not everybody has torch, or wants asyncio.
+    if name in ("aio", "torch"):
+        return importlib.import_module(f"rlk.{name}")
+    raise AttributeError(f"module 'rlk' has no attribute {name!r}")

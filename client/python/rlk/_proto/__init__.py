@@ -1,0 +1,1 @@
+"""Generated from proto/rlk/v1 by generate.sh; not part of the public API."""

@@ -1,0 +1,300 @@
+"""The blocking client."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import weakref
+from concurrent import futures
+from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple, Union
+
+import grpc
+
+from rlk import _codec
+from rlk._proto import server_pb2
+from rlk.errors import (
+    CancelledError,
+    DeadlineExceededError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    RlkError,
+    from_rpc_error,
+)
+from rlk.options import CallOptions
+from rlk.report import Record, record_from_proto
+
+SERVER_SERVICE = "/rlk.v1.ServerService/"
+_keys = itertools.count(1)
+_clients: weakref.WeakValueDictionary[int, Client] = weakref.WeakValueDictionary()
+
+
+def channel_arguments(
+    extra: Sequence[Tuple[str, Any]],
+) -> Sequence[Tuple[str, Any]]:
+    """Channel arguments: gRPC's defaults, except that tensors never go through an HTTP proxy."""
+    return [("grpc.enable_http_proxy", 0), *extra]
+
+
+def check_address(address: Any) -> str:
+    """The address as gRPC takes it: "host:port" or "unix:/path"."""
+    if isinstance(address, str) and address:
+        if address.startswith("unix:") or ":" in address:
+            return address
+    raise InvalidArgumentError(
+        f'{address!r} is no address; allowed: "host:port", "unix:/path"',
+        reason="ATTRIBUTE_OUT_OF_RANGE",
+        field="address",
+        value=str(address),
+        allowed='"host:port", "unix:/path"',
+    )
+
+
+def connect(
+    address: str,
+    *,
+    timeout: Optional[float] = None,
+    inline_bytes_max: int = _codec.INLINE_BYTES_MAX,
+    channel_options: Sequence[Tuple[str, Any]] = (),
+) -> Client:
+    """Makes a client for the server at ``address``.
+
+    The connection is opened by the first call; :meth:`Client.wait_ready` waits for it.
+
+    Args:
+        address: "host:port" or "unix:/path".
+        timeout: seconds until a call fails with DeadlineExceededError, unless the call says
+            otherwise; None waits for ever.
+        inline_bytes_max: payload bytes of one request; the server's flag of the same name
+            decides, and this only spares sending what it would refuse.
+        channel_options: further gRPC channel arguments.
+
+    Raises:
+        InvalidArgumentError: the address is not of one of these forms.
+    """
+    return Client(
+        address,
+        timeout=timeout,
+        inline_bytes_max=inline_bytes_max,
+        channel_options=channel_options,
+    )
+
+
+class CallFuture(futures.Future):
+    """The future of a call. ``cancel()`` works until the reply is there, and cancels the RPC."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._rpc: Optional[grpc.Future] = None
+
+    def cancel(self) -> bool:
+        """Cancels the call; False when it is done already."""
+        cancelled = super().cancel()
+        if cancelled and self._rpc is not None:
+            self._rpc.cancel()
+        return cancelled
+
+
+class Client:
+    """A connection to one server. Thread-safe; use it from as many threads as you like.
+
+    Use it as a context manager, or call :meth:`close`. Made by :func:`rlk.connect`.
+
+    Attributes:
+        key: a number that names this client within the process (custom operators carry it).
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        timeout: Optional[float],
+        inline_bytes_max: int,
+        channel_options: Sequence[Tuple[str, Any]],
+    ) -> None:
+        self.address = check_address(address)
+        self.timeout = timeout
+        self.inline_bytes_max = inline_bytes_max
+        self._channel = grpc.insecure_channel(address, channel_arguments(channel_options))
+        self._stubs: Dict[str, Any] = {}
+        self._lock = threading.Lock()
+        self._closed = False
+        self.key: int = next(_keys)
+        _clients[self.key] = self
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connection; calls in flight fail with CancelledError. Idempotent."""
+        with self._lock:
+            self._closed = True
+        self._channel.close()
+
+    def wait_ready(self, timeout: Optional[float] = None) -> None:
+        """Returns when the server is reachable; DeadlineExceededError after ``timeout`` seconds."""
+        self._check_open()
+        try:
+            grpc.channel_ready_future(self._channel).result(timeout)
+        except grpc.FutureTimeoutError:
+            raise DeadlineExceededError(
+                f"no server answered at {self.address} within {timeout} s",
+                reason="DEADLINE_EXCEEDED",
+            ) from None
+
+    def call(
+        self,
+        method: str,
+        *,
+        options: Union[None, CallOptions, Mapping[str, Any]] = None,
+        **arguments: Any,
+    ) -> _codec.CallResult:
+        """Calls ``method`` ("operator.method") and waits for its result.
+
+        Args:
+            method: for example "final_logit_softcap.forward"; :meth:`operators` lists them.
+            options: a :class:`CallOptions` or a mapping of its fields.
+            arguments: tensors, attributes and options by name. Tensors are numpy arrays or torch
+                tensors, all of one library and device; their bits are sent as they are, and they
+                are never modified. A repeated tensor takes a list. Attributes are numbers, bools,
+                enumerators as text, and dtypes as text, numpy or torch dtype; None takes the
+                default. Options are the fields of :class:`CallOptions`; they go before ``options``.
+
+        Returns:
+            The outputs by name, of the inputs' library and device, and the report.
+
+        Raises:
+            RlkError: with code, reason, field, value and what is allowed.
+        """
+        request = self._request(method, options, arguments)
+        try:
+            data = self._stub(request.method.path)(request.data, timeout=self._timeout(request))
+        except grpc.RpcError as error:
+            raise from_rpc_error(error) from None
+        except ValueError as error:
+            raise self._closed_error(error) from None
+        return _codec.parse_result(request, data)
+
+    def call_async(
+        self,
+        method: str,
+        *,
+        options: Union[None, CallOptions, Mapping[str, Any]] = None,
+        **arguments: Any,
+    ) -> CallFuture:
+        """Like :meth:`call`, but returns a ``concurrent.futures.Future`` of the result.
+
+        Tensors are read before it returns. Arguments that cannot be put into a request raise here;
+        every other error is the future's exception.
+        """
+        request = self._request(method, options, arguments)
+        future = CallFuture()
+        try:
+            rpc = self._stub(request.method.path).future(
+                request.data, timeout=self._timeout(request)
+            )
+        except ValueError as error:
+            raise self._closed_error(error) from None
+        future._rpc = rpc
+        rpc.add_done_callback(lambda done: _settle(future, request, done))
+        return future
+
+    def info(self) -> Record:
+        """What the server is: ``server_id``, ``provenance``, ``devices``, ``backends``, ``limits``,
+        ``capabilities``, ``uptime_seconds``, as GetInfo reports them."""
+        return self._server_call("GetInfo", server_pb2.GetInfoRequest(), server_pb2.GetInfoResponse)
+
+    def operators(self, name: Optional[str] = None) -> Tuple[Record, ...]:
+        """The methods of every operator, or of one: contracts with their claims and backends (and
+        why one is not available), inputs, attributes and outputs.
+
+        Raises:
+            NotFoundError: the server has no operator of this name.
+        """
+        request = server_pb2.ListOperatorsRequest(operator=name or "")
+        reply = self._server_call("ListOperators", request, server_pb2.ListOperatorsResponse)
+        return reply.methods
+
+    def _request(
+        self, method: str, options: Any, arguments: Dict[str, Any]
+    ) -> _codec.Request:
+        self._check_open()
+        return _codec.build_request(method, options, arguments, self.inline_bytes_max)
+
+    def _timeout(self, request: _codec.Request) -> Optional[float]:
+        return self.timeout if request.timeout is None else request.timeout
+
+    def _stub(self, path: str) -> Any:
+        stub = self._stubs.get(path)
+        if stub is None:
+            stub = self._stubs[path] = self._channel.unary_unary(path)
+        return stub
+
+    def _server_call(self, rpc: str, request: Any, reply: Callable[[], Any]) -> Record:
+        self._check_open()
+        try:
+            data = self._stub(SERVER_SERVICE + rpc)(
+                request.SerializeToString(), timeout=self.timeout
+            )
+        except grpc.RpcError as error:
+            raise from_rpc_error(error) from None
+        except ValueError as error:
+            raise self._closed_error(error) from None
+        message = reply()
+        message.ParseFromString(data)
+        return record_from_proto(message)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise FailedPreconditionError(f"the client of {self.address} is closed")
+
+    def _closed_error(self, error: ValueError) -> RlkError:
+        # gRPC raises ValueError for a channel that another thread closed meanwhile.
+        return FailedPreconditionError(f"the client of {self.address} is closed: {error}")
+
+
+def _settle(future: CallFuture, request: _codec.Request, rpc: Any) -> None:
+    """Moves the outcome of an RPC into the caller's future."""
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        future.set_result(_codec.parse_result(request, rpc.result()))
+    except grpc.RpcError as error:
+        future.set_exception(from_rpc_error(error))
+    except grpc.FutureCancelledError:
+        # Not by the caller's cancel(): the channel was closed.
+        future.set_exception(
+            CancelledError("the client was closed during the call", reason="CANCELLED")
+        )
+    except Exception as error:  # A reply that makes no sense must not be lost with its thread.
+        future.set_exception(error)
+
+
+_default: Optional[Client] = None
+
+
+def set_default_client(client: Optional[Client]) -> None:
+    """Names the client of functions that are not given one (``rlk.torch``); None takes it back."""
+    global _default
+    _default = client
+
+
+def get_default_client() -> Client:
+    """The default client; FailedPreconditionError when there is none."""
+    if _default is None:
+        raise FailedPreconditionError(
+            "no client was given and there is no default; call rlk.set_default_client(client)"
+        )
+    return _default
+
+
+def client_by_key(key: int) -> Client:
+    """The living client with this key; 0 means the default client."""
+    if key == 0:
+        return get_default_client()
+    client = _clients.get(key)
+    if client is None:
+        raise FailedPreconditionError(f"client {key} does not exist any more")
+    return client
