@@ -28,14 +28,19 @@ struct SplitMessage {
 };
 
 // Splits `bytes` as a message of type `descriptor` (generated code). Errors (INVALID_ARGUMENT):
-// kMalformedMessage, kUnknownField (at any depth, naming number and parent), kDuplicateTensor (a
-// singular tensor given twice), kUnknownEnumValue, kLimitExceeded (more tensors than
-// `tensors_max`, or a nesting that is too deep).
+// kMalformedMessage (framing, wire types, groups, text that is not UTF-8, and any singular field,
+// oneof or map key given twice), kUnknownField (at any depth, naming number and parent),
+// kDuplicateTensor (a singular tensor given twice, or a tensor with two sources),
+// kUnknownEnumValue, kLimitExceeded (more tensors than `tensors_max`, or a nesting that is too
+// deep). Only tensors that are fields of the message itself are split; payloads are in the order of
+// the bytes, one for each tensor whose source is `data`, empty ones included.
 absl::StatusOr<SplitMessage> Split(const google::protobuf::Descriptor* descriptor,
                                    const InputBytes& bytes, int64_t tensors_max);
 
-// Joins: serialises `message` with payloads in place of the empty `data` of their tensors.
-// Deterministic: fields in number order, map entries sorted.
+// Joins: serialises `message` with payloads in place of the empty `data` of their tensors. Each
+// payload's tensor must be there with `data` set and empty; anything else is a bug of the caller
+// and aborts. Deterministic: fields in number order, map entries sorted. Payload pieces are passed
+// on with their owner, never copied.
 OutputBytes Join(const google::protobuf::Message& message, std::vector<Payload> payloads);
 
 }  // namespace rlk::wire

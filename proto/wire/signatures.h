@@ -10,6 +10,10 @@
 
 namespace rlk::wire {
 
+// Every request has CallOptions, every response CallReport, under this number.
+inline constexpr int kOptionsFieldNumber = 100;
+inline constexpr int kReportFieldNumber = 100;
+
 // One RPC with rlk.v1.method options.
 struct MethodBinding {
   const google::protobuf::MethodDescriptor* descriptor = nullptr;
@@ -24,6 +28,10 @@ absl::StatusOr<std::vector<MethodBinding>> CompileSignatures(
 
 // The files of rlk.v1 that hold operator services.
 std::vector<const google::protobuf::FileDescriptor*> OperatorFiles();
+
+// Every file of rlk.v1 and what they import, imports first, without comments: the committed
+// baseline tests/golden/api.binpb. Equal bytes for equal APIs.
+std::string SerializeApi();
 
 // Stable text of the compiled signatures: the committed baseline tests/golden/signatures.txt.
 std::string DumpSignatures(const std::vector<MethodBinding>& bindings);
