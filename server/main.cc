@@ -1,0 +1,79 @@
+// rlk-server: executes deterministic kernels for callers over gRPC.
+#include <unistd.h>
+
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "server/log/log.h"
+#include "server/options.h"
+#include "server/provenance.h"
+#include "server/rpc/grpc_log.h"
+#include "server/server.h"
+#include "server/signals.h"
+
+namespace rlk::server {
+namespace {
+
+enum ExitCode { kDrained = 0, kStartFailed = 1, kWrongFlags = 2, kDeviceLost = 3 };
+
+constexpr double kDeviceLostDrainSeconds = 5;
+
+void PrintLine(const std::string& text) {
+  std::fputs((text + "\n").c_str(), stdout);
+  std::fflush(stdout);
+}
+
+int Serve(const Options& options) {
+  // Before any thread exists, so that the signals reach nobody else.
+  Signals signals;
+  // Static: gRPC may log until the process is gone.
+  static const Logger logger(options.log_level);
+  RouteGrpcLog(&logger);
+  ServerHooks hooks;
+  hooks.on_device_lost = [&signals] { signals.NotifyDeviceLost(); };
+  auto server = Server::Start(options, &logger, std::move(hooks));
+  if (!server.ok()) {
+    logger.Error("cannot start", {{"reason", std::string(server.status().message())}});
+    return kStartFailed;
+  }
+  PrintLine((*server)->addresses().Json());
+
+  const Signals::Event event = signals.Wait();
+  signals.ExitAtNextSignal();
+  if (event == Signals::Event::kDeviceLost) {
+    (*server)->Drain(0, std::min(options.drain_seconds, kDeviceLostDrainSeconds));
+    // What belongs to a dead context is leaked: freeing it may hang.
+    _exit(kDeviceLost);
+  }
+  logger.Info("draining", {{"delay_seconds", options.drain_delay_seconds},
+                           {"drain_seconds", options.drain_seconds}});
+  (*server)->Drain(options.drain_delay_seconds, options.drain_seconds);
+  return kDrained;
+}
+
+int Main(const std::vector<std::string>& arguments) {
+  const absl::StatusOr<Options> options = ParseOptions(arguments);
+  if (!options.ok()) {
+    std::fprintf(stderr, "rlk-server: %s\n", std::string(options.status().message()).c_str());
+    return kWrongFlags;
+  }
+  switch (options->action) {
+    case Options::Action::kHelp:
+      PrintLine(OptionsHelp());
+      return kDrained;
+    case Options::Action::kVersion:
+      PrintLine(VersionText());
+      return kDrained;
+    case Options::Action::kServe:
+      break;
+  }
+  return Serve(*options);
+}
+
+}  // namespace
+}  // namespace rlk::server
+
+int main(int argc, char** argv) {
+  return rlk::server::Main(std::vector<std::string>(argv + 1, argv + argc));
+}

@@ -1,0 +1,256 @@
+#include "server/metrics/families.h"
+
+#include <set>
+
+namespace rlk::server {
+namespace {
+
+using prometheus::Histogram;
+using Labels = prometheus::Labels;
+
+Histogram::BucketBoundaries Powers(double first, double factor, int count) {
+  Histogram::BucketBoundaries bounds;
+  for (double bound = first; count > 0; --count, bound *= factor) bounds.push_back(bound);
+  return bounds;
+}
+
+// 50 us to 13 s.
+Histogram::BucketBoundaries CallSeconds() { return Powers(50e-6, 2, 19); }
+// 1 us to 8 s: phases of a small call take a few microseconds.
+Histogram::BucketBoundaries PhaseSeconds() { return Powers(1e-6, 2, 24); }
+// 64 B to 4 GiB.
+Histogram::BucketBoundaries Bytes() { return Powers(64, 4, 14); }
+
+const char* DirectionLabel(Direction direction) {
+  switch (direction) {
+    case Direction::kForward:
+      return "forward";
+    case Direction::kBackward:
+      return "backward";
+    case Direction::kUpdate:
+      return "update";
+  }
+  return "forward";
+}
+
+prometheus::Family<prometheus::Counter>& CounterFamily(prometheus::Registry& registry,
+                                                       const char* name, const char* help) {
+  return prometheus::BuildCounter().Name(name).Help(help).Register(registry);
+}
+
+prometheus::Family<prometheus::Gauge>& GaugeFamily(prometheus::Registry& registry, const char* name,
+                                                   const char* help) {
+  return prometheus::BuildGauge().Name(name).Help(help).Register(registry);
+}
+
+prometheus::Family<Histogram>& HistogramFamily(prometheus::Registry& registry, const char* name,
+                                               const char* help) {
+  return prometheus::BuildHistogram().Name(name).Help(help).Register(registry);
+}
+
+enum class ReasonKind { kContract, kAdmission, kNeither };
+
+// Every reason is listed: a new one does not compile until it is placed.
+ReasonKind KindOf(Reason reason) {
+  switch (reason) {
+    case Reason::kMalformedMessage:
+    case Reason::kUnknownField:
+    case Reason::kUnknownEnumValue:
+    case Reason::kDuplicateTensor:
+    case Reason::kMissingTensor:
+    case Reason::kUnexpectedTensor:
+    case Reason::kDtypeNotAllowed:
+    case Reason::kShapeMismatch:
+    case Reason::kRankTooLarge:
+    case Reason::kInvalidStrides:
+    case Reason::kPayloadSizeMismatch:
+    case Reason::kMisaligned:
+    case Reason::kAttributeOutOfRange:
+    case Reason::kIndexOutOfRange:
+    case Reason::kMessageTooLarge:
+    case Reason::kLimitExceeded:
+    case Reason::kUnknownOption:
+    case Reason::kUnknownContract:
+    case Reason::kUnknownBackend:
+    case Reason::kUnknownOperator:
+    case Reason::kUnknownOutput:
+    case Reason::kSourceNotSupported:
+    case Reason::kContractUnavailable:
+    case Reason::kBackendUnavailable:
+    case Reason::kClaimTooLow:
+    case Reason::kFallbackRefused:
+    case Reason::kDeviceNotFound:
+    case Reason::kPlacementUnavailable:
+    case Reason::kVerificationUnavailable:
+    case Reason::kTensorNotFound:
+    case Reason::kWrongServer:
+      return ReasonKind::kContract;
+    case Reason::kQueueFull:
+    case Reason::kBytesExhausted:
+    case Reason::kDeviceMemoryExhausted:
+    case Reason::kDraining:
+    case Reason::kDeviceLost:
+    case Reason::kUnauthenticated:
+    case Reason::kPermissionDenied:
+      return ReasonKind::kAdmission;
+    case Reason::kUnknown:
+    case Reason::kDeadlineExceeded:
+    case Reason::kCancelled:
+    case Reason::kVerificationFailed:
+    case Reason::kUnwrittenOutput:
+    case Reason::kInternal:
+      return ReasonKind::kNeither;
+  }
+  return ReasonKind::kNeither;
+}
+
+}  // namespace
+
+std::string DeviceLabel(const DeviceInfo& info) {
+  return (info.kind == DeviceKind::kCuda ? "cuda:" : "cpu:") + std::to_string(info.ordinal);
+}
+
+Families::Families(const Registry& methods_registry, const std::vector<DeviceInfo>& infos,
+                   const BuildLabels& labels) {
+  AddCalls(methods_registry);
+  AddBytes();
+  AddRejections();
+  AddDeterminism(methods_registry);
+  AddDevices(infos);
+  GaugeFamily(registry, "rlk_build_info", "Facts about the binary; always 1.")
+      .Add({{"version", labels.version},
+            {"commit", labels.commit},
+            {"cuda", labels.cuda},
+            {"sm", labels.architectures}})
+      .Set(1);
+}
+
+void Families::AddCalls(const Registry& methods_registry) {
+  auto& requests = CounterFamily(registry, "rlk_requests_total",
+                                 "Operator calls by the status that they ended with.");
+  auto& durations =
+      HistogramFamily(registry, "rlk_request_duration_seconds",
+                      "Time of an operator call on the server, from its arrival to its result.");
+  auto& phase_family = HistogramFamily(registry, "rlk_phase_duration_seconds",
+                                       "Time of one phase of a call that succeeded.");
+  auto& fallbacks =
+      CounterFamily(registry, "rlk_fallback_total",
+                    "Calls that ran on a lower backend because a higher one did not load.");
+  for (const auto& method : methods_registry.methods()) {
+    const std::string& name = method->signature.operator_name;
+    const Labels labels = {{"operator", name},
+                           {"direction", DirectionLabel(method->signature.direction)}};
+    MethodSeries& series = methods[method.get()];
+    for (const absl::StatusCode code : kCountedCodes) {
+      Labels with_code = labels;
+      with_code["code"] = absl::StatusCodeToString(code);
+      series.requests[static_cast<size_t>(code)] = &requests.Add(with_code);
+    }
+    for (auto& counter : series.requests) {
+      if (counter == nullptr) {
+        counter = series.requests[static_cast<size_t>(absl::StatusCode::kUnknown)];
+      }
+    }
+    series.duration = &durations.Add(labels, CallSeconds());
+    series.fallback = &fallbacks.Add({{"operator", name}});
+  }
+  constexpr std::array<const char*, kPhaseCount> kPhases = {"receive", "queue",     "stage_in",
+                                                            "kernel",  "stage_out", "send"};
+  for (int i = 0; i < kPhaseCount; ++i) {
+    phases[i] = &phase_family.Add({{"phase", kPhases[i]}}, PhaseSeconds());
+  }
+  in_flight = &GaugeFamily(registry, "rlk_inflight_requests", "Calls in the engine.").Add({});
+  auto& cancelled_family =
+      CounterFamily(registry, "rlk_cancelled_total",
+                    "Calls given up before this stage: cancelled, or past their deadline.");
+  constexpr std::array<const char*, kCancelStageCount> kStages = {"queue", "stage_in", "launch",
+                                                                  "stage_out"};
+  for (int i = 0; i < kCancelStageCount; ++i) {
+    cancelled[i] = &cancelled_family.Add({{"stage", kStages[i]}});
+  }
+}
+
+void Families::AddBytes() {
+  request_bytes = &HistogramFamily(registry, "rlk_request_bytes", "Size of a request message.")
+                       .Add({}, Bytes());
+  response_bytes =
+      &HistogramFamily(registry, "rlk_response_bytes", "Tensor bytes of a reply.").Add({}, Bytes());
+  auto& transports = CounterFamily(registry, "rlk_transport_bytes_total",
+                                   "Bytes of calls that succeeded, by the way they travelled.");
+  for (size_t i = 0; i < kTransports.size(); ++i) {
+    transport_bytes[i][0] = &transports.Add({{"transport", kTransports[i]}, {"direction", "in"}});
+    transport_bytes[i][1] = &transports.Add({{"transport", kTransports[i]}, {"direction", "out"}});
+  }
+}
+
+void Families::AddRejections() {
+  auto& admission = CounterFamily(registry, "rlk_admission_rejections_total",
+                                  "Calls refused because of load or the server's state.");
+  auto& contract = CounterFamily(registry, "rlk_contract_rejections_total",
+                                 "Calls refused because of what they ask for.");
+  for (int i = 0; i < kReasonCount; ++i) {
+    const auto reason = static_cast<Reason>(i);
+    const Labels labels = {{"reason", std::string(ReasonName(reason))}};
+    switch (KindOf(reason)) {
+      case ReasonKind::kContract:
+        contract_rejections[i] = &contract.Add(labels);
+        break;
+      case ReasonKind::kAdmission:
+        admission_rejections[i] = &admission.Add(labels);
+        break;
+      case ReasonKind::kNeither:
+        break;
+    }
+  }
+}
+
+void Families::AddDeterminism(const Registry& methods_registry) {
+  auto& verification =
+      CounterFamily(registry, "rlk_verifications_total", "Verifications that calls asked for.");
+  for (int passed = 0; passed < 2; ++passed) {
+    const char* result = passed ? "pass" : "fail";
+    verifications[0][passed] = &verification.Add({{"verification", "repeat"}, {"result", result}});
+    verifications[1][passed] =
+        &verification.Add({{"verification", "reference"}, {"result", result}});
+  }
+  auto& selftest = CounterFamily(registry, "rlk_selftest_total",
+                                 "Self-tests: a fixed input re-run, its digest compared.");
+  constexpr std::array<const char*, kSelftestResultCount> kResults = {"pass", "mismatch", "error"};
+  for (const auto& method : methods_registry.methods()) {
+    const std::string& name = method->signature.operator_name;
+    for (int i = 0; i < kSelftestResultCount; ++i) {
+      selftests[name][i] = &selftest.Add({{"operator", name}, {"result", kResults[i]}});
+    }
+  }
+  auto& parity = CounterFamily(registry, "rlk_parity_checks_total",
+                               "Comparisons with another implementation.");
+  parity.Add({{"result", "equal"}});
+  parity.Add({{"result", "different"}});
+  HistogramFamily(registry, "rlk_parity_max_ulp", "Largest difference of a comparison, in ULP.")
+      .Add({}, Powers(1, 4, 12));
+  CounterFamily(registry, "rlk_replays_total", "Recorded calls that were replayed.").Add({});
+  CounterFamily(registry, "rlk_replay_mismatches_total", "Replays with different bits.").Add({});
+}
+
+void Families::AddDevices(const std::vector<DeviceInfo>& infos) {
+  auto& memory = GaugeFamily(registry, "rlk_device_memory_bytes",
+                             "Memory that the server holds on a device, by what it is for.");
+  auto& errors = CounterFamily(registry, "rlk_device_errors_total",
+                               "Errors of a device; a sticky one takes it out of rotation.");
+  auto& depth = GaugeFamily(registry, "rlk_queue_depth", "Calls that wait for a device.");
+  auto& bytes = GaugeFamily(registry, "rlk_queue_bytes", "Payload of the calls that wait.");
+  for (const DeviceInfo& info : infos) {
+    const std::string label = DeviceLabel(info);
+    DeviceSeries series;
+    series.info = info;
+    series.memory = &memory.Add({{"device", label}, {"kind", "lanes"}});
+    series.errors[0] = &errors.Add({{"device", label}, {"class", "transient"}});
+    series.errors[1] = &errors.Add({{"device", label}, {"class", "sticky"}});
+    series.queue_depth = &depth.Add({{"device", label}});
+    series.queue_bytes = &bytes.Add({{"device", label}});
+    devices.push_back(series);
+  }
+  GaugeFamily(registry, "rlk_leases", "Leases on tensors and arenas.").Add({});
+}
+
+}  // namespace rlk::server

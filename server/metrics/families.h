@@ -1,0 +1,93 @@
+// The families as prometheus-cpp objects; internal to this folder.
+#pragma once
+
+#include <prometheus/collectable.h>
+#include <prometheus/counter.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+
+#include <array>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/metrics/metrics.h"
+
+namespace rlk::server {
+
+// Status codes that a call can end with; others count as UNKNOWN.
+inline constexpr std::array<absl::StatusCode, 12> kCountedCodes = {
+    absl::StatusCode::kOk,
+    absl::StatusCode::kCancelled,
+    absl::StatusCode::kUnknown,
+    absl::StatusCode::kInvalidArgument,
+    absl::StatusCode::kDeadlineExceeded,
+    absl::StatusCode::kNotFound,
+    absl::StatusCode::kPermissionDenied,
+    absl::StatusCode::kResourceExhausted,
+    absl::StatusCode::kFailedPrecondition,
+    absl::StatusCode::kInternal,
+    absl::StatusCode::kUnavailable,
+    absl::StatusCode::kDataLoss,
+};
+inline constexpr int kCodeCount = 17;
+
+enum Phase { kReceive, kQueuePhase, kStageInPhase, kKernel, kStageOutPhase, kSend, kPhaseCount };
+inline constexpr std::array<const char*, 5> kTransports = {"inline", "stream", "resident",
+                                                           "host_arena", "device_arena"};
+inline constexpr int kCancelStageCount = 4;
+inline constexpr int kSelftestResultCount = 3;
+
+// What a call of one method touches.
+struct MethodSeries {
+  std::array<prometheus::Counter*, kCodeCount> requests = {};
+  prometheus::Histogram* duration = nullptr;
+  prometheus::Counter* fallback = nullptr;
+};
+
+struct DeviceSeries {
+  DeviceInfo info;
+  prometheus::Gauge* memory = nullptr;
+  // [sticky]
+  std::array<prometheus::Counter*, 2> errors = {};
+  prometheus::Gauge* queue_depth = nullptr;
+  prometheus::Gauge* queue_bytes = nullptr;
+};
+
+// Builds the families in the constructor and then only hands out pointers.
+struct Families {
+  Families(const Registry& registry, const std::vector<DeviceInfo>& devices,
+           const BuildLabels& labels);
+
+  prometheus::Registry registry;
+  std::map<const Method*, MethodSeries> methods;
+  std::vector<DeviceSeries> devices;
+  std::array<prometheus::Histogram*, kPhaseCount> phases = {};
+  prometheus::Histogram* request_bytes = nullptr;
+  prometheus::Histogram* response_bytes = nullptr;
+  // [transport][0 in, 1 out]
+  std::array<std::array<prometheus::Counter*, 2>, kTransports.size()> transport_bytes = {};
+  prometheus::Gauge* in_flight = nullptr;
+  // Null where the reason is of the other kind.
+  std::array<prometheus::Counter*, kReasonCount> admission_rejections = {};
+  std::array<prometheus::Counter*, kReasonCount> contract_rejections = {};
+  std::array<prometheus::Counter*, kCancelStageCount> cancelled = {};
+  // [repeat 0, reference 1][fail 0, pass 1]
+  std::array<std::array<prometheus::Counter*, 2>, 2> verifications = {};
+  std::map<std::string, std::array<prometheus::Counter*, kSelftestResultCount>, std::less<>>
+      selftests;
+
+ private:
+  void AddCalls(const Registry& methods_registry);
+  void AddBytes();
+  void AddRejections();
+  void AddDeterminism(const Registry& methods_registry);
+  void AddDevices(const std::vector<DeviceInfo>& infos);
+};
+
+// "cpu:0", "cuda:1": the device label.
+std::string DeviceLabel(const DeviceInfo& info);
+
+}  // namespace rlk::server

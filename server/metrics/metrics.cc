@@ -1,0 +1,197 @@
+#include "server/metrics/metrics.h"
+
+#include <prometheus/exposer.h>
+#include <prometheus/text_serializer.h>
+
+#include <algorithm>
+#include <exception>
+#include <mutex>
+#include <set>
+#include <sstream>
+#include <utility>
+
+#include "server/metrics/families.h"
+
+namespace rlk::server {
+namespace {
+
+constexpr double kSecondsPerNano = 1e-9;
+
+const char* TypeName(prometheus::MetricType type) {
+  switch (type) {
+    case prometheus::MetricType::Counter:
+      return "counter";
+    case prometheus::MetricType::Gauge:
+      return "gauge";
+    case prometheus::MetricType::Histogram:
+      return "histogram";
+    case prometheus::MetricType::Summary:
+      return "summary";
+    default:
+      return "untyped";
+  }
+}
+
+void Increment(prometheus::Counter* counter) {
+  if (counter != nullptr) counter->Increment();
+}
+
+}  // namespace
+
+// The families, refreshed when they are collected.
+struct Metrics::Impl final : prometheus::Collectable {
+  Impl(const Registry& registry, const std::vector<DeviceInfo>& devices, const BuildLabels& labels)
+      : families(registry, devices, labels) {}
+
+  std::vector<prometheus::MetricFamily> Collect() const override {
+    {
+      const std::lock_guard lock(mutex);
+      const size_t count = std::min(devices.size(), families.devices.size());
+      for (size_t i = 0; i < count; ++i) {
+        families.devices[i].memory->Set(static_cast<double>(devices[i]->memory_bytes_in_use()));
+      }
+    }
+    return families.registry.Collect();
+  }
+
+  DeviceSeries* Find(const DeviceInfo& info) {
+    for (DeviceSeries& series : families.devices) {
+      if (series.info.kind == info.kind && series.info.ordinal == info.ordinal) return &series;
+    }
+    return nullptr;
+  }
+
+  Families families;
+  mutable std::mutex mutex;
+  std::vector<const Device*> devices;
+  // The exposer takes a weak reference.
+  std::shared_ptr<prometheus::Collectable> self{this, [](prometheus::Collectable*) {}};
+};
+
+Metrics::Metrics(const Registry& registry, const std::vector<DeviceInfo>& devices,
+                 const BuildLabels& labels)
+    : impl_(std::make_unique<Impl>(registry, devices, labels)) {}
+
+Metrics::~Metrics() = default;
+
+void Metrics::SetDevices(std::vector<const Device*> devices) {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->devices = std::move(devices);
+}
+
+void Metrics::OnCallDone(const Method* method, const absl::Status& status, const CallReport* report,
+                         int64_t request_bytes, int64_t response_bytes, int64_t total_ns) {
+  Families& families = impl_->families;
+  const auto found = families.methods.find(method);
+  if (found == families.methods.end()) return;
+  const MethodSeries& series = found->second;
+  const auto code = static_cast<size_t>(status.code());
+  Increment(series.requests[code < kCodeCount ? code : 2]);
+  series.duration->Observe(static_cast<double>(total_ns) * kSecondsPerNano);
+  families.request_bytes->Observe(static_cast<double>(request_bytes));
+  if (report == nullptr) return;
+  families.response_bytes->Observe(static_cast<double>(response_bytes));
+  const PhaseNanos& nanos = report->phases;
+  const auto observe = [&](Phase phase, int64_t ns) {
+    families.phases[phase]->Observe(static_cast<double>(ns) * kSecondsPerNano);
+  };
+  observe(kReceive, nanos.receive);
+  observe(kQueuePhase, nanos.queue);
+  observe(kStageInPhase, nanos.stage_in);
+  observe(kKernel, nanos.kernel);
+  observe(kStageOutPhase, nanos.stage_out);
+  // Only inline exists so far; with more ways the report has to say the bytes of each.
+  families.transport_bytes[0][0]->Increment(static_cast<double>(request_bytes));
+  families.transport_bytes[0][1]->Increment(static_cast<double>(response_bytes));
+  if (report->fallback.has_value()) Increment(series.fallback);
+}
+
+void Metrics::OnQueue(const DeviceInfo& device, int64_t calls, int64_t bytes) {
+  if (DeviceSeries* series = impl_->Find(device); series != nullptr) {
+    series->queue_depth->Set(static_cast<double>(calls));
+    series->queue_bytes->Set(static_cast<double>(bytes));
+  }
+}
+
+void Metrics::OnInFlight(int64_t delta) {
+  impl_->families.in_flight->Increment(static_cast<double>(delta));
+}
+
+void Metrics::OnRejected(Reason reason) {
+  const auto index = static_cast<size_t>(reason);
+  if (index >= kReasonCount) return;
+  Increment(impl_->families.admission_rejections[index]);
+  Increment(impl_->families.contract_rejections[index]);
+}
+
+void Metrics::OnCancelled(CancelStage stage) {
+  Increment(impl_->families.cancelled[static_cast<size_t>(stage)]);
+}
+
+void Metrics::OnDeviceError(const DeviceInfo& device, bool sticky) {
+  if (DeviceSeries* series = impl_->Find(device); series != nullptr) {
+    Increment(series->errors[sticky ? 1 : 0]);
+  }
+}
+
+void Metrics::OnVerification(const Method&, const VerificationReport& report) {
+  if (report.kind == Verification::kNone) return;
+  const int kind = report.kind == Verification::kRepeat ? 0 : 1;
+  Increment(impl_->families.verifications[kind][report.passed ? 1 : 0]);
+}
+
+void Metrics::OnSent(int64_t ns) {
+  impl_->families.phases[kSend]->Observe(static_cast<double>(ns) * kSecondsPerNano);
+}
+
+void Metrics::OnSelftest(std::string_view operator_name, SelftestResult result) {
+  const auto found = impl_->families.selftests.find(operator_name);
+  if (found == impl_->families.selftests.end()) return;
+  Increment(found->second[static_cast<size_t>(result)]);
+}
+
+std::string Metrics::Describe() const {
+  std::set<std::string> lines;
+  for (const prometheus::MetricFamily& family : impl_->families.registry.Collect()) {
+    std::set<std::string> labels;
+    for (const auto& metric : family.metric) {
+      for (const auto& label : metric.label) labels.insert(label.name);
+    }
+    std::string line = family.name + " " + TypeName(family.type);
+    for (const std::string& label : labels) line += " " + label;
+    lines.insert(line);
+  }
+  std::string text;
+  for (const std::string& line : lines) text += line + "\n";
+  return text;
+}
+
+std::string Metrics::Text() const {
+  return prometheus::TextSerializer().Serialize(impl_->Collect());
+}
+
+struct MetricsEndpoint::Impl {
+  explicit Impl(const std::string& address) : exposer(address, 2) {}
+  prometheus::Exposer exposer;
+};
+
+absl::StatusOr<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::Start(const std::string& address,
+                                                                        const Metrics& metrics) {
+  const size_t colon = address.rfind(':');
+  try {
+    auto impl = std::make_unique<Impl>(address);
+    impl->exposer.RegisterCollectable(metrics.impl_->self);
+    const std::vector<int> ports = impl->exposer.GetListeningPorts();
+    std::string bound = address.substr(0, colon + 1) + std::to_string(ports.empty() ? 0 : ports[0]);
+    return std::unique_ptr<MetricsEndpoint>(new MetricsEndpoint(std::move(impl), std::move(bound)));
+  } catch (const std::exception& error) {
+    return absl::UnavailableError(std::string("cannot listen on ") + address + ": " + error.what());
+  }
+}
+
+MetricsEndpoint::MetricsEndpoint(std::unique_ptr<Impl> impl, std::string address)
+    : impl_(std::move(impl)), address_(std::move(address)) {}
+
+MetricsEndpoint::~MetricsEndpoint() = default;
+
+}  // namespace rlk::server

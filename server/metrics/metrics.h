@@ -1,0 +1,79 @@
+// Every Prometheus family of the server. Labels come from closed sets, every series is there at
+// zero from the start, and nothing on the path of a call looks a label up.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/registry/registry.h"
+#include "server/engine/device.h"
+#include "server/engine/observer.h"
+
+namespace rlk::server {
+
+// Labels of rlk_build_info.
+struct BuildLabels {
+  std::string version, commit, cuda, architectures;
+};
+
+enum class SelftestResult : uint8_t { kPass = 0, kMismatch = 1, kError = 2 };
+
+class Metrics final : public Observer {
+ public:
+  // `registry` is bound and outlives this object; calls of methods that are not its own are not
+  // counted (the self-test makes use of it).
+  Metrics(const Registry& registry, const std::vector<DeviceInfo>& devices,
+          const BuildLabels& labels);
+  ~Metrics() override;
+
+  // Device memory is read when it is scraped. `devices` in the order of the constructor's; they
+  // outlive this object or the next call of this function.
+  void SetDevices(std::vector<const Device*> devices);
+
+  void OnCallDone(const Method* method, const absl::Status& status, const CallReport* report,
+                  int64_t request_bytes, int64_t response_bytes, int64_t total_ns) override;
+  void OnQueue(const DeviceInfo& device, int64_t calls, int64_t bytes) override;
+  void OnInFlight(int64_t delta) override;
+  void OnRejected(Reason reason) override;
+  void OnCancelled(CancelStage stage) override;
+  void OnDeviceError(const DeviceInfo& device, bool sticky) override;
+  void OnVerification(const Method& method, const VerificationReport& report) override;
+
+  // From handing a reply to the transport until the transport is done with it.
+  void OnSent(int64_t ns);
+  void OnSelftest(std::string_view operator_name, SelftestResult result);
+
+  // One line a family: name, type, label names. The committed list is tests/golden/metrics.txt.
+  std::string Describe() const;
+  // The exposition text.
+  std::string Text() const;
+
+ private:
+  friend class MetricsEndpoint;
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// The pull endpoint, /metrics on its own port.
+class MetricsEndpoint {
+ public:
+  // `address` is HOST:PORT; port 0 takes a free one. UNAVAILABLE where it cannot be bound.
+  static absl::StatusOr<std::unique_ptr<MetricsEndpoint>> Start(const std::string& address,
+                                                                const Metrics& metrics);
+  ~MetricsEndpoint();
+
+  // HOST:PORT with the port in use.
+  const std::string& address() const { return address_; }
+
+ private:
+  struct Impl;
+  MetricsEndpoint(std::unique_ptr<Impl> impl, std::string address);
+  std::unique_ptr<Impl> impl_;
+  std::string address_;
+};
+
+}  // namespace rlk::server

@@ -1,0 +1,313 @@
+#include "server/options.h"
+
+#include <algorithm>
+#include <fstream>
+#include <optional>
+#include <set>
+#include <string_view>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/reflection.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "kernels/core/status.h"
+
+ABSL_FLAG(std::string, listen, "127.0.0.1:50051",
+          "Addresses HOST:PORT for gRPC, a comma list, repeatable; port 0 takes a free port; empty "
+          "for none");
+ABSL_FLAG(std::string, unix, "", "Path of the Unix socket for gRPC; empty for none");
+ABSL_FLAG(std::string, metrics, "127.0.0.1:9464",
+          "Address HOST:PORT of the Prometheus endpoint /metrics; empty for none");
+ABSL_FLAG(std::string, backends, "",
+          "Backends to offer, a comma list of cuda_sm90, cuda, cpu, golden; empty offers all");
+ABSL_FLAG(int64_t, threads, 0, "Threads of the host's kernels; 0 takes the number of cores");
+ABSL_FLAG(double, drain_seconds, 5,
+          "At SIGTERM: how long calls in flight may take before the server exits");
+ABSL_FLAG(double, drain_delay_seconds, 0,
+          "At SIGTERM: how long to go on serving as NOT_SERVING, so that balancers notice");
+ABSL_FLAG(int64_t, watchdog_ms, 30000,
+          "A kernel that runs longer takes its device out of rotation");
+ABSL_FLAG(double, selftest_interval_seconds, 60, "Interval of the self-test; 0 turns it off");
+ABSL_FLAG(std::string, log_level, "info", "debug, info, warning or error");
+ABSL_FLAG(int64_t, rank_max, rlk::Limits().rank_max, "Limit: dimensions of a tensor");
+ABSL_FLAG(int64_t, tensors_per_call_max, rlk::Limits().tensors_per_call_max,
+          "Limit: tensors of one call");
+ABSL_FLAG(int64_t, call_bytes_max, rlk::Limits().call_bytes_max,
+          "Limit: payload of one call, inputs and outputs");
+ABSL_FLAG(int64_t, inline_bytes_max, rlk::Limits().inline_bytes_max,
+          "Limit: payload of one message, request or reply");
+ABSL_FLAG(int64_t, message_bytes_max, rlk::Limits().message_bytes_max,
+          "Limit: a received message; gRPC refuses what is above");
+ABSL_FLAG(int64_t, queue_calls_max, rlk::Limits().queue_calls_max,
+          "Limit: calls waiting for a device");
+ABSL_FLAG(int64_t, queue_bytes_max, rlk::Limits().queue_bytes_max,
+          "Limit: payload of the calls waiting for a device");
+ABSL_FLAG(int64_t, attribute_text_bytes_max, rlk::Limits().attribute_text_bytes_max,
+          "Limit: a text in a request");
+ABSL_FLAG(int64_t, reference_elements_max, rlk::Limits().reference_elements_max,
+          "Limit: elements of a call with REFERENCE verification");
+ABSL_FLAG(int64_t, streams_per_connection_max, rlk::Limits().streams_per_connection_max,
+          "Limit: calls in flight on one connection");
+ABSL_FLAG(int64_t, device_bytes_max, rlk::Limits().device_bytes_max,
+          "Limit: memory of one GPU that the server takes");
+
+namespace rlk::server {
+namespace {
+
+constexpr int kFlagFileDepthMax = 4;
+
+absl::Status FlagError(std::string_view flag, std::string_view value, std::string_view allowed,
+                       std::string_view message) {
+  std::string name = "--" + std::string(flag);
+  std::replace(name.begin(), name.end(), '_', '-');
+  return InvalidArgument(Reason::kUnknownOption, name, value, allowed, message);
+}
+
+// Flags of this file only: libraries that link abseil may bring their own.
+std::vector<absl::CommandLineFlag*> OwnFlags() {
+  std::vector<absl::CommandLineFlag*> flags;
+  for (const auto& [name, flag] : absl::GetAllFlags()) {
+    if (flag->Filename().find("server/options.cc") != std::string::npos) flags.push_back(flag);
+  }
+  std::sort(flags.begin(), flags.end(),
+            [](const auto* a, const auto* b) { return a->Name() < b->Name(); });
+  return flags;
+}
+
+absl::CommandLineFlag* FindOwnFlag(std::string_view name) {
+  for (absl::CommandLineFlag* flag : OwnFlags()) {
+    if (name == std::string_view(flag->Name().data(), flag->Name().size())) return flag;
+  }
+  return nullptr;
+}
+
+struct RawFlags {
+  // The last value of each flag; --listen collects all of its values.
+  std::vector<std::pair<std::string, std::string>> values;
+  Options::Action action = Options::Action::kServe;
+};
+
+absl::Status ReadArguments(const std::vector<std::string>& arguments, int depth, RawFlags& raw);
+
+absl::Status ReadFlagFile(const std::string& path, int depth, RawFlags& raw) {
+  if (depth >= kFlagFileDepthMax) {
+    return FlagError("flagfile", path, absl::StrCat("a depth of at most ", kFlagFileDepthMax),
+                     "flag files are nested too deeply");
+  }
+  std::ifstream file(path);
+  if (!file) return FlagError("flagfile", path, "a readable file", "the file cannot be read");
+  std::vector<std::string> arguments;
+  for (std::string line; std::getline(file, line);) {
+    const std::string text(absl::StripAsciiWhitespace(line));
+    if (!text.empty() && text[0] != '#') arguments.push_back(text);
+  }
+  return ReadArguments(arguments, depth + 1, raw);
+}
+
+absl::Status ReadArguments(const std::vector<std::string>& arguments, int depth, RawFlags& raw) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& argument = arguments[i];
+    if (argument.size() < 3 || argument.compare(0, 2, "--") != 0) {
+      return InvalidArgument(Reason::kUnknownOption, "arguments", argument, "flags: --NAME=VALUE",
+                             "the argument is not a flag");
+    }
+    const size_t equals = argument.find('=');
+    std::string name = argument.substr(2, equals == std::string::npos ? equals : equals - 2);
+    std::replace(name.begin(), name.end(), '-', '_');
+    if (name == "help" || name == "version") {
+      raw.action = name == "help" ? Options::Action::kHelp : Options::Action::kVersion;
+      continue;
+    }
+    if (name != "flagfile" && FindOwnFlag(name) == nullptr) {
+      std::string allowed = "flagfile, help, version";
+      for (const auto* flag : OwnFlags()) absl::StrAppend(&allowed, ", ", flag->Name());
+      return FlagError(name, "", allowed, "unknown flag");
+    }
+    std::string value;
+    if (equals != std::string::npos) {
+      value = argument.substr(equals + 1);
+    } else if (i + 1 < arguments.size()) {
+      value = arguments[++i];
+    } else {
+      return FlagError(name, "", "a value", "the flag has no value");
+    }
+    if (name == "flagfile") {
+      RLK_RETURN_IF_ERROR(ReadFlagFile(value, depth, raw));
+    } else {
+      raw.values.emplace_back(name, value);
+    }
+  }
+  return absl::OkStatus();
+}
+
+// The typed value of a flag: what was given, or the default.
+class FlagReader {
+ public:
+  explicit FlagReader(const RawFlags& raw) : raw_(raw) {}
+
+  std::string Text(std::string_view name) const {
+    const std::string* given = Given(name);
+    return given != nullptr ? *given : FindOwnFlag(name)->DefaultValue();
+  }
+
+  absl::Status Integer(std::string_view name, int64_t low, int64_t high, int64_t& out) const {
+    const std::string text = Text(name);
+    if (!absl::SimpleAtoi(text, &out) || out < low || out > high) {
+      return FlagError(name, text, absl::StrCat("an integer in [", low, ", ", high, "]"),
+                       "the value is not allowed");
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Seconds(std::string_view name, double& out) const {
+    constexpr double kSecondsMax = 86400;
+    const std::string text = Text(name);
+    if (!absl::SimpleAtod(text, &out) || !(out >= 0 && out <= kSecondsMax)) {
+      return FlagError(name, text, absl::StrCat("seconds in [0, ", kSecondsMax, "]"),
+                       "the value is not allowed");
+    }
+    return absl::OkStatus();
+  }
+
+  std::vector<std::string> List(std::string_view name) const {
+    std::vector<std::string> values;
+    bool given = false;
+    for (const auto& [key, value] : raw_.values) {
+      if (key != name) continue;
+      given = true;
+      Split(value, values);
+    }
+    if (!given) Split(FindOwnFlag(name)->DefaultValue(), values);
+    return values;
+  }
+
+ private:
+  static void Split(const std::string& text, std::vector<std::string>& out) {
+    for (absl::string_view part : absl::StrSplit(text, ',', absl::SkipWhitespace())) {
+      out.emplace_back(absl::StripAsciiWhitespace(part));
+    }
+  }
+
+  const std::string* Given(std::string_view name) const {
+    const std::string* found = nullptr;
+    for (const auto& [key, value] : raw_.values) {
+      if (key == name) found = &value;
+    }
+    return found;
+  }
+
+  const RawFlags& raw_;
+};
+
+absl::Status CheckAddress(std::string_view flag, const std::string& address) {
+  const size_t colon = address.rfind(':');
+  uint32_t port = 0;
+  if (colon == std::string::npos || colon == 0 ||
+      !absl::SimpleAtoi(address.substr(colon + 1), &port) || port > 65535) {
+    return FlagError(flag, address, "HOST:PORT with a port in [0, 65535]",
+                     "the value is not an address");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadBackends(const FlagReader& reader, Options& options) {
+  for (const std::string& name : reader.List("backends")) {
+    std::optional<Backend> found;
+    std::string allowed;
+    for (int i = 0; i < kBackendCount; ++i) {
+      const auto backend = static_cast<Backend>(i);
+      allowed += (i > 0 ? ", " : "") + std::string(BackendName(backend));
+      if (name == BackendName(backend)) found = backend;
+    }
+    if (!found) return FlagError("backends", name, allowed, "no backend has this name");
+    options.backends.push_back(*found);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadLimits(const FlagReader& reader, Limits& limits) {
+  constexpr int64_t kGiB = int64_t{1} << 30;
+  // gRPC's own lengths are 32-bit.
+  constexpr int64_t kMessageMax = (int64_t{1} << 31) - 1;
+  const auto read = [&](std::string_view name, int64_t high, int64_t& out) {
+    return reader.Integer(name, 1, high, out);
+  };
+  RLK_RETURN_IF_ERROR(read("rank_max", kMaxRank, limits.rank_max));
+  RLK_RETURN_IF_ERROR(read("tensors_per_call_max", 4096, limits.tensors_per_call_max));
+  RLK_RETURN_IF_ERROR(read("call_bytes_max", 4096 * kGiB, limits.call_bytes_max));
+  RLK_RETURN_IF_ERROR(read("message_bytes_max", kMessageMax, limits.message_bytes_max));
+  RLK_RETURN_IF_ERROR(read("inline_bytes_max", kMessageMax, limits.inline_bytes_max));
+  RLK_RETURN_IF_ERROR(read("queue_calls_max", 1 << 20, limits.queue_calls_max));
+  RLK_RETURN_IF_ERROR(read("queue_bytes_max", 4096 * kGiB, limits.queue_bytes_max));
+  RLK_RETURN_IF_ERROR(read("attribute_text_bytes_max", 1 << 20, limits.attribute_text_bytes_max));
+  RLK_RETURN_IF_ERROR(
+      read("reference_elements_max", int64_t{1} << 40, limits.reference_elements_max));
+  RLK_RETURN_IF_ERROR(
+      read("streams_per_connection_max", 1 << 20, limits.streams_per_connection_max));
+  RLK_RETURN_IF_ERROR(read("device_bytes_max", 4096 * kGiB, limits.device_bytes_max));
+  if (limits.inline_bytes_max > limits.message_bytes_max) {
+    return FlagError("inline_bytes_max", absl::StrCat(limits.inline_bytes_max),
+                     absl::StrCat("at most message_bytes_max = ", limits.message_bytes_max),
+                     "a payload cannot be larger than its message");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& arguments) {
+  RawFlags raw;
+  RLK_RETURN_IF_ERROR(ReadArguments(arguments, 0, raw));
+  Options options;
+  options.action = raw.action;
+  if (raw.action != Options::Action::kServe) return options;
+
+  const FlagReader reader(raw);
+  options.listen = reader.List("listen");
+  for (const std::string& address : options.listen) {
+    RLK_RETURN_IF_ERROR(CheckAddress("listen", address));
+  }
+  options.unix_path = reader.Text("unix");
+  if (options.listen.empty() && options.unix_path.empty()) {
+    return FlagError("listen", "", "an address, or a path in --unix", "nothing to listen on");
+  }
+  options.metrics = reader.Text("metrics");
+  if (!options.metrics.empty()) RLK_RETURN_IF_ERROR(CheckAddress("metrics", options.metrics));
+  RLK_RETURN_IF_ERROR(ReadBackends(reader, options));
+  int64_t threads = 0;
+  RLK_RETURN_IF_ERROR(reader.Integer("threads", 0, 1024, threads));
+  options.threads = static_cast<int>(threads);
+  RLK_RETURN_IF_ERROR(ReadLimits(reader, options.limits));
+  RLK_RETURN_IF_ERROR(reader.Seconds("drain_seconds", options.drain_seconds));
+  RLK_RETURN_IF_ERROR(reader.Seconds("drain_delay_seconds", options.drain_delay_seconds));
+  RLK_RETURN_IF_ERROR(reader.Integer("watchdog_ms", 1, 86400000, options.watchdog_ms));
+  RLK_RETURN_IF_ERROR(
+      reader.Seconds("selftest_interval_seconds", options.selftest_interval_seconds));
+  const std::string level = reader.Text("log_level");
+  const std::optional<LogLevel> parsed = ParseLogLevel(level);
+  if (!parsed) {
+    return FlagError("log_level", level, "debug, info, warning, error", "no such level");
+  }
+  options.log_level = *parsed;
+  return options;
+}
+
+std::string OptionsHelp() {
+  std::string help =
+      "rlk-server: deterministic kernels over gRPC.\n\n"
+      "The first line of standard output is JSON with the addresses in use. SIGTERM and SIGINT\n"
+      "drain, a second one exits at once. Exit codes: 0 drained, 1 could not start, 2 wrong "
+      "flags,\n"
+      "3 no healthy device left.\n\nFlags:\n";
+  for (const absl::CommandLineFlag* flag : OwnFlags()) {
+    std::string name(flag->Name());
+    std::replace(name.begin(), name.end(), '_', '-');
+    absl::StrAppend(&help, "  --", name, "=", flag->DefaultValue(), "\n      ", flag->Help(), "\n");
+  }
+  help += "  --flagfile=FILE\n      More flags, one a line; # starts a comment line\n";
+  help += "  --help, --version\n";
+  return help;
+}
+
+}  // namespace rlk::server

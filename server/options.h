@@ -1,0 +1,44 @@
+// The command line. Every flag is documented by `rlk-server --help`; `--flagfile FILE` reads more
+// flags from a file, one a line. Dashes and underscores in flag names are the same.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/core/limits.h"
+#include "kernels/registry/contract.h"
+#include "server/log/log.h"
+
+namespace rlk::server {
+
+struct Options {
+  // HOST:PORT; port 0 takes a free port.
+  std::vector<std::string> listen = {"127.0.0.1:50051"};
+  // Path of the Unix socket; empty for none.
+  std::string unix_path;
+  // HOST:PORT of the metrics; empty for none.
+  std::string metrics = "127.0.0.1:9464";
+  // Empty offers all.
+  std::vector<Backend> backends;
+  // Of the host's kernels; 0 takes the number of cores.
+  int threads = 0;
+  Limits limits;
+  double drain_seconds = 5;
+  double drain_delay_seconds = 0;
+  int64_t watchdog_ms = 30000;
+  // 0 turns the self-test off.
+  double selftest_interval_seconds = 60;
+  LogLevel log_level = LogLevel::kInfo;
+
+  enum class Action { kServe, kHelp, kVersion } action = Action::kServe;
+};
+
+// INVALID_ARGUMENT naming the flag, the value and what is allowed.
+absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& arguments);
+
+// What --help prints.
+std::string OptionsHelp();
+
+}  // namespace rlk::server

@@ -1,0 +1,253 @@
+#include "server/rpc/operator_service.h"
+
+#include <grpcpp/impl/codegen/rpc_method.h>
+#include <grpcpp/impl/codegen/rpc_service_method.h>
+#include <grpcpp/server_context.h>
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/server_callback.h>
+#include <grpcpp/support/slice.h>
+
+// Completes the raw callback handler types; this order is needed.
+#include <grpcpp/impl/codegen/server_callback_handlers.h>
+
+#include <atomic>
+#include <chrono>
+#include <optional>
+#include <utility>
+
+#include "kernels/core/status.h"
+#include "proto/wire/call_codec.h"
+#include "server/rpc/status_map.h"
+#include "server/rpc/trace_context.h"
+
+namespace rlk::server {
+namespace {
+
+using std::chrono::steady_clock;
+
+int64_t NanosSince(steady_clock::time_point start) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(steady_clock::now() - start).count();
+}
+
+// A method that is served: everything that does not change from call to call.
+struct ServedMethod {
+  const Method* method = nullptr;
+  const google::protobuf::Descriptor* request = nullptr;
+  const google::protobuf::Descriptor* response = nullptr;
+  const OperatorServiceContext* context = nullptr;
+};
+
+// The received slices as pieces, without a copy. Short slices lie inside the slice object itself,
+// so the pieces are taken from the vector that keeps them.
+absl::StatusOr<wire::InputBytes> TakeSlices(const grpc::ByteBuffer& buffer) {
+  auto slices = std::make_shared<std::vector<grpc::Slice>>();
+  if (!buffer.Valid() || !buffer.Dump(slices.get()).ok()) {
+    return InvalidArgument(Reason::kMalformedMessage, "", "", "an uncompressed message",
+                           "the message cannot be read");
+  }
+  wire::InputBytes bytes;
+  bytes.pieces.reserve(slices->size());
+  for (const grpc::Slice& slice : *slices) {
+    bytes.pieces.emplace_back(reinterpret_cast<const std::byte*>(slice.begin()), slice.size());
+  }
+  bytes.owner = std::move(slices);
+  return bytes;
+}
+
+void ReleaseOwner(void* owner) { delete static_cast<std::shared_ptr<const void>*>(owner); }
+
+// Payload slices refer to the output's memory and release it when the transport is done; text is
+// copied, as it is small.
+int64_t FillBuffer(wire::OutputBytes pieces, grpc::ByteBuffer* buffer) {
+  std::vector<grpc::Slice> slices;
+  slices.reserve(pieces.size());
+  int64_t bytes = 0;
+  for (wire::OutputPiece& piece : pieces) {
+    if (!piece.text.empty()) {
+      bytes += static_cast<int64_t>(piece.text.size());
+      slices.emplace_back(piece.text);
+    } else if (!piece.payload.empty()) {
+      bytes += static_cast<int64_t>(piece.payload.size());
+      // A short payload in a slice of its own costs more than its copy.
+      constexpr size_t kCopyBelow = 1024;
+      if (piece.payload.size() < kCopyBelow) {
+        slices.emplace_back(piece.payload.data(), piece.payload.size());
+        continue;
+      }
+      auto* owner = new std::shared_ptr<const void>(std::move(piece.owner));
+      slices.emplace_back(const_cast<std::byte*>(piece.payload.data()), piece.payload.size(),
+                          ReleaseOwner, owner);
+    }
+  }
+  *buffer = grpc::ByteBuffer(slices.data(), slices.size());
+  return bytes;
+}
+
+steady_clock::time_point SteadyDeadline(const grpc::CallbackServerContext& context) {
+  const auto deadline = context.deadline();
+  if (deadline == std::chrono::system_clock::time_point::max()) {
+    return steady_clock::time_point::max();
+  }
+  const auto left = deadline - std::chrono::system_clock::now();
+  // A client may name a deadline of centuries, which would overflow.
+  constexpr auto kFar = std::chrono::hours(24 * 365);
+  if (left > kFar) return steady_clock::time_point::max();
+  return steady_clock::now() + left;
+}
+
+// One call, from its arrival until gRPC is done with it. It keeps itself alive; the engine may
+// hold its cancel flag a little longer.
+class CallReactor final : public grpc::ServerUnaryReactor,
+                          public std::enable_shared_from_this<CallReactor> {
+ public:
+  CallReactor(const ServedMethod& served, grpc::ByteBuffer* reply)
+      : served_(served), reply_(reply), received_(steady_clock::now()) {
+    if (served_.context->counter != nullptr) served_.context->counter->Enter();
+  }
+
+  void Start(grpc::CallbackServerContext* context, const grpc::ByteBuffer& request) {
+    self_ = shared_from_this();
+    ReadTraceparent(context);
+    absl::StatusOr<Call> call = Decode(request);
+    if (!call.ok()) {
+      RefuseUndecoded(call.status(), static_cast<int64_t>(request.Length()));
+      return;
+    }
+    call->received = received_;
+    call->deadline = SteadyDeadline(*context);
+    call->cancelled = std::shared_ptr<const CancelFlag>(self_, &cancelled_);
+    call->trace_id = trace_id_;
+    served_.context->engine->Submit(
+        *std::move(call), [this](absl::StatusOr<CallResult> result) { Reply(std::move(result)); });
+  }
+
+  void OnCancel() override { cancelled_.store(true, std::memory_order_relaxed); }
+
+  // May destroy the object.
+  void OnDone() override {
+    const OperatorServiceContext& context = *served_.context;
+    if (context.on_sent) context.on_sent(NanosSince(finished_));
+    self_.reset();
+    if (context.counter != nullptr) context.counter->Leave();
+  }
+
+ private:
+  // OnDone and OnCancel do nothing that blocks: no hop to another thread for them.
+  bool InternalInlineable() override { return true; }
+
+  void ReadTraceparent(grpc::CallbackServerContext* context) {
+    const auto& metadata = context->client_metadata();
+    const auto found = metadata.find("traceparent");
+    if (found == metadata.end()) return;
+    const std::string_view header(found->second.data(), found->second.size());
+    const std::optional<std::string_view> trace = ParseTraceparent(header);
+    if (!trace.has_value()) return;
+    trace_id_ = std::string(*trace);
+    context->AddTrailingMetadata("traceparent", std::string(header));
+  }
+
+  absl::StatusOr<Call> Decode(const grpc::ByteBuffer& request) const {
+    const Limits& limits = served_.context->engine->options().limits;
+    RLK_ASSIGN_OR_RETURN(wire::InputBytes bytes, TakeSlices(request));
+    return wire::DecodeCall(*served_.method, served_.request, bytes, limits);
+  }
+
+  void RefuseUndecoded(const absl::Status& status, int64_t request_bytes) {
+    if (Observer* observer = served_.context->observer; observer != nullptr) {
+      const std::optional<ErrorDetail> detail = GetErrorDetail(status);
+      observer->OnRejected(detail ? detail->reason : Reason::kInternal);
+      observer->OnCallDone(served_.method, status, nullptr, request_bytes, 0,
+                           NanosSince(received_));
+    }
+    FinishError(status);
+  }
+
+  void Reply(absl::StatusOr<CallResult> result) {
+    if (!result.ok()) {
+      FinishError(result.status());
+      return;
+    }
+    FillBuffer(wire::EncodeResult(*result, served_.response, served_.context->provenance_id),
+               reply_);
+    const Logger* logger = served_.context->logger;
+    if (logger->enabled(LogLevel::kDebug)) {
+      logger->Log(LogLevel::kDebug, "call",
+                  {{"method", served_.method->decl.method},
+                   {"backend", BackendName(result->report.backend)},
+                   {"duration_seconds", static_cast<double>(NanosSince(received_)) * 1e-9}},
+                  trace_id_);
+    }
+    finished_ = steady_clock::now();
+    Finish(grpc::Status::OK);
+  }
+
+  void FinishError(const absl::Status& status) {
+    const bool ours = status.code() == absl::StatusCode::kInternal ||
+                      status.code() == absl::StatusCode::kDataLoss;
+    const LogLevel level = ours ? LogLevel::kError : LogLevel::kDebug;
+    const Logger* logger = served_.context->logger;
+    if (logger->enabled(level)) {
+      const std::optional<ErrorDetail> detail = GetErrorDetail(status);
+      logger->Log(level, "call refused",
+                  {{"method", served_.method->decl.method},
+                   {"code", absl::StatusCodeToString(status.code())},
+                   {"reason", ReasonName(detail ? detail->reason : Reason::kUnknown)},
+                   {"field", detail ? detail->field : std::string()}},
+                  trace_id_);
+    }
+    finished_ = steady_clock::now();
+    Finish(ToGrpcStatus(status));
+  }
+
+  const ServedMethod& served_;
+  grpc::ByteBuffer* const reply_;
+  const steady_clock::time_point received_;
+  steady_clock::time_point finished_;
+  CancelFlag cancelled_ = false;
+  std::string trace_id_;
+  std::shared_ptr<CallReactor> self_;
+};
+
+class OperatorService final : public grpc::Service {
+ public:
+  void Add(ServedMethod served, int index) {
+    served_.push_back(served);
+    const ServedMethod& kept = served_.back();
+    const std::string& path = kept.method->signature.rpc;
+    AddMethod(new grpc::internal::RpcServiceMethod(path.c_str(),
+                                                   grpc::internal::RpcMethod::NORMAL_RPC, nullptr));
+    MarkMethodRawCallback(
+        index, new grpc::internal::CallbackUnaryHandler<grpc::ByteBuffer, grpc::ByteBuffer>(
+                   [&kept](grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+                           grpc::ByteBuffer* reply) -> grpc::ServerUnaryReactor* {
+                     auto reactor = std::make_shared<CallReactor>(kept, reply);
+                     reactor->Start(context, *request);
+                     return reactor.get();
+                   }));
+  }
+
+ private:
+  // A deque: handlers keep references.
+  std::deque<ServedMethod> served_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<grpc::Service>> MakeOperatorService(
+    const google::protobuf::ServiceDescriptor* service, const OperatorServiceContext& context) {
+  auto result = std::make_unique<OperatorService>();
+  for (int i = 0; i < service->method_count(); ++i) {
+    const google::protobuf::MethodDescriptor* descriptor = service->method(i);
+    const std::string path = "/" + service->full_name() + "/" + descriptor->name();
+    const Method* method = context.engine->registry().FindRpc(path);
+    if (method == nullptr) {
+      return MakeError(absl::StatusCode::kInternal,
+                       {.reason = Reason::kInternal, .field = "", .value = path, .allowed = ""},
+                       "the method is in the proto, but no operator declares it");
+    }
+    result->Add({method, descriptor->input_type(), descriptor->output_type(), &context}, i);
+  }
+  return std::unique_ptr<grpc::Service>(std::move(result));
+}
+
+}  // namespace rlk::server

@@ -1,0 +1,210 @@
+#include "server/rpc/server_service.h"
+
+#include <grpcpp/server_context.h>
+#include <grpcpp/support/server_callback.h>
+
+#include <chrono>
+#include <iterator>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "google/protobuf/unknown_field_set.h"
+#include "kernels/core/status.h"
+#include "rlk/v1/server.grpc.pb.h"
+#include "server/rpc/operator_info.h"
+#include "server/rpc/status_map.h"
+#include "server/rpc/trace_context.h"
+
+namespace rlk::server {
+namespace {
+
+struct LimitEntry {
+  const char* name;
+  int64_t Limits::*value;
+  const char* meaning;
+};
+
+constexpr LimitEntry kLimits[] = {
+    {"rank_max", &Limits::rank_max, "dimensions of a tensor"},
+    {"tensors_per_call_max", &Limits::tensors_per_call_max, "tensors of one call"},
+    {"call_bytes_max", &Limits::call_bytes_max, "payload of one call, inputs and outputs"},
+    {"inline_bytes_max", &Limits::inline_bytes_max, "payload of one message, request or reply"},
+    {"message_bytes_max", &Limits::message_bytes_max, "a received message; gRPC refuses above"},
+    {"queue_calls_max", &Limits::queue_calls_max, "calls waiting for a device"},
+    {"queue_bytes_max", &Limits::queue_bytes_max, "payload of the calls waiting for a device"},
+    {"attribute_text_bytes_max", &Limits::attribute_text_bytes_max, "a text in a request"},
+    {"reference_elements_max", &Limits::reference_elements_max,
+     "elements of a call with REFERENCE verification"},
+    {"streams_per_connection_max", &Limits::streams_per_connection_max,
+     "calls in flight on one connection"},
+    {"device_bytes_max", &Limits::device_bytes_max, "memory of one GPU that the server takes"},
+};
+static_assert(sizeof(Limits) == std::size(kLimits) * sizeof(int64_t), "a limit is not listed");
+
+void AddCapability(const char* name, bool available, const char* reason,
+                   rlk::v1::GetInfoResponse& out) {
+  auto* capability = out.add_capabilities();
+  capability->set_name(name);
+  capability->set_available(available);
+  capability->set_reason(reason);
+}
+
+void AddDevices(const Engine& engine, rlk::v1::GetInfoResponse& out) {
+  for (const Device* device : engine.devices()) {
+    const DeviceInfo& info = device->info();
+    auto* entry = out.add_devices();
+    entry->mutable_device()->set_kind(info.kind == DeviceKind::kCuda ? "cuda" : "cpu");
+    entry->mutable_device()->set_ordinal(info.ordinal);
+    entry->mutable_device()->set_name(info.name);
+    entry->mutable_device()->set_uuid(info.uuid);
+    if (info.kind == DeviceKind::kCuda) {
+      entry->set_compute_capability(std::to_string(info.compute_capability / 10) + "." +
+                                    std::to_string(info.compute_capability % 10));
+    }
+    entry->set_multiprocessor_count(info.multiprocessors);
+    entry->set_memory_bytes(info.memory_bytes);
+    entry->set_healthy(device->healthy());
+  }
+}
+
+void FillProvenance(const Provenance& facts, rlk::v1::Provenance& out) {
+  out.set_id(facts.id);
+  out.set_version(facts.version);
+  if (facts.git_commit) out.set_git_commit(*facts.git_commit);
+  if (facts.git_dirty) out.set_git_dirty(*facts.git_dirty);
+  out.set_compiler(facts.compiler);
+  out.set_compile_flags(facts.compile_flags);
+  for (const std::string& name : facts.cuda_architectures) out.add_cuda_architectures(name);
+  if (facts.cuda_runtime) out.set_cuda_runtime(*facts.cuda_runtime);
+  if (facts.cuda_driver) out.set_cuda_driver(*facts.cuda_driver);
+  out.set_tolerance_contract_version(facts.tolerance_contract_version);
+  out.set_tolerance_contract_sha256(facts.tolerance_contract_sha256);
+  out.set_cpu_isa(facts.cpu_isa);
+}
+
+rlk::v1::GetInfoResponse MakeInfo(const Engine& engine, const ServerFacts& facts,
+                                  double uptime_seconds) {
+  rlk::v1::GetInfoResponse out;
+  out.set_server_id(facts.server_id);
+  FillProvenance(facts.provenance, *out.mutable_provenance());
+  AddDevices(engine, out);
+  for (int i = 0; i < kBackendCount; ++i) {
+    const auto backend = static_cast<Backend>(i);
+    const BackendState& state = engine.registry().backend(backend);
+    auto* entry = out.add_backends();
+    entry->set_name(std::string(BackendName(backend)));
+    entry->set_available(state.available);
+    if (!state.available) entry->set_reason(state.reason);
+    entry->set_known_answers_passed(state.known_answers_passed);
+  }
+  for (const LimitEntry& limit : kLimits) {
+    auto* entry = out.add_limits();
+    entry->set_name(limit.name);
+    entry->set_value(engine.options().limits.*limit.value);
+    entry->set_meaning(limit.meaning);
+  }
+  AddCapability("inline", true, "", out);
+  AddCapability("stream", false, "this version has no Upload and Download", out);
+  AddCapability("resident", false, "this version has no sessions", out);
+  AddCapability("host_arena", false, "this version has no sessions", out);
+  AddCapability("device_arena", false, "this version has no sessions", out);
+  out.set_uptime_seconds(uptime_seconds);
+  return out;
+}
+
+absl::StatusOr<rlk::v1::ListOperatorsResponse> MakeOperatorList(
+    const Registry& registry, const rlk::v1::ListOperatorsRequest& request) {
+  rlk::v1::ListOperatorsResponse out;
+  std::set<std::string> operators;
+  for (const auto& method : registry.methods()) {
+    operators.insert(method->signature.operator_name);
+    if (!request.operator_().empty() && method->signature.operator_name != request.operator_()) {
+      continue;
+    }
+    FillMethodInfo(registry, *method, *out.add_methods());
+  }
+  if (out.methods_size() == 0 && !request.operator_().empty()) {
+    std::string allowed;
+    for (const std::string& name : operators) allowed += (allowed.empty() ? "" : ", ") + name;
+    return MakeError(absl::StatusCode::kNotFound,
+                     {.reason = Reason::kUnknownOperator,
+                      .field = "operator",
+                      .value = request.operator_(),
+                      .allowed = allowed},
+                     "no operator has this name");
+  }
+  return out;
+}
+
+// Generated code keeps fields that it does not know; here they are refused, as in operator calls.
+absl::Status CheckNoUnknownFields(const google::protobuf::Message& message) {
+  const auto& unknown = message.GetReflection()->GetUnknownFields(message);
+  if (unknown.empty()) return absl::OkStatus();
+  const google::protobuf::Descriptor* descriptor = message.GetDescriptor();
+  std::string allowed;
+  for (int i = 0; i < descriptor->field_count(); ++i) {
+    if (i > 0) allowed += ", ";
+    allowed += descriptor->field(i)->name();
+  }
+  const std::string number = std::to_string(unknown.field(0).number());
+  return InvalidArgument(Reason::kUnknownField, number, number,
+                         allowed.empty() ? "no fields" : allowed,
+                         "the message has no field of this number");
+}
+
+void EchoTraceparent(grpc::CallbackServerContext* context) {
+  const auto found = context->client_metadata().find("traceparent");
+  if (found == context->client_metadata().end()) return;
+  const std::string header(found->second.data(), found->second.size());
+  if (ParseTraceparent(header)) context->AddTrailingMetadata("traceparent", header);
+}
+
+class ServerService final : public rlk::v1::ServerService::CallbackService {
+ public:
+  ServerService(const Engine* engine, ServerFacts facts)
+      : engine_(engine), facts_(std::move(facts)), start_(std::chrono::steady_clock::now()) {}
+
+  grpc::ServerUnaryReactor* GetInfo(grpc::CallbackServerContext* context,
+                                    const rlk::v1::GetInfoRequest* request,
+                                    rlk::v1::GetInfoResponse* response) override {
+    const std::chrono::duration<double> uptime = std::chrono::steady_clock::now() - start_;
+    absl::Status status = CheckNoUnknownFields(*request);
+    if (status.ok()) *response = MakeInfo(*engine_, facts_, uptime.count());
+    return Finish(context, status);
+  }
+
+  grpc::ServerUnaryReactor* ListOperators(grpc::CallbackServerContext* context,
+                                          const rlk::v1::ListOperatorsRequest* request,
+                                          rlk::v1::ListOperatorsResponse* response) override {
+    absl::Status status = CheckNoUnknownFields(*request);
+    if (status.ok()) {
+      auto reply = MakeOperatorList(engine_->registry(), *request);
+      status = reply.status();
+      if (status.ok()) *response = *std::move(reply);
+    }
+    return Finish(context, status);
+  }
+
+ private:
+  static grpc::ServerUnaryReactor* Finish(grpc::CallbackServerContext* context,
+                                          const absl::Status& status) {
+    EchoTraceparent(context);
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    reactor->Finish(ToGrpcStatus(status));
+    return reactor;
+  }
+
+  const Engine* const engine_;
+  const ServerFacts facts_;
+  const std::chrono::steady_clock::time_point start_;
+};
+
+}  // namespace
+
+std::unique_ptr<grpc::Service> MakeServerService(const Engine* engine, ServerFacts facts) {
+  return std::make_unique<ServerService>(engine, std::move(facts));
+}
+
+}  // namespace rlk::server

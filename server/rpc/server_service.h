@@ -1,0 +1,16 @@
+// ServerService: what this server is, what it offers, and why something is not available.
+#pragma once
+
+#include <grpcpp/impl/codegen/service_type.h>
+
+#include <memory>
+
+#include "server/engine/engine.h"
+#include "server/rpc/server_facts.h"
+
+namespace rlk::server {
+
+// `engine` outlives the service.
+std::unique_ptr<grpc::Service> MakeServerService(const Engine* engine, ServerFacts facts);
+
+}  // namespace rlk::server

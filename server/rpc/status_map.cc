@@ -1,0 +1,72 @@
+#include "server/rpc/status_map.h"
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
+#include "kernels/core/status.h"
+
+namespace rlk::server {
+namespace {
+
+// With three texts in two messages and the message itself, the details stay below 6 KiB.
+constexpr size_t kTextBytesMax = 512;
+
+// Cuts at a UTF-8 boundary and replaces what protobuf's string fields and gRPC's message cannot
+// hold: the text may quote a client's bytes.
+std::string Clean(std::string_view text) {
+  std::string out;
+  for (const char c : text.substr(0, kTextBytesMax)) {
+    const auto byte = static_cast<unsigned char>(c);
+    out.push_back(byte < 0x20 || byte >= 0x7f ? '?' : c);
+  }
+  if (text.size() > kTextBytesMax) out += "...";
+  return out;
+}
+
+void AddDetails(const absl::Status& status, const ErrorDetail& detail, google::rpc::Status& out) {
+  google::rpc::ErrorInfo info;
+  info.set_domain("rlk");
+  info.set_reason(std::string(ReasonName(detail.reason)));
+  auto& metadata = *info.mutable_metadata();
+  if (!detail.field.empty()) metadata["field"] = Clean(detail.field);
+  if (!detail.value.empty()) metadata["value"] = Clean(detail.value);
+  if (!detail.allowed.empty()) metadata["allowed"] = Clean(detail.allowed);
+  out.add_details()->PackFrom(info);
+
+  if (status.code() == absl::StatusCode::kInvalidArgument && !detail.field.empty()) {
+    google::rpc::BadRequest bad_request;
+    auto* violation = bad_request.add_field_violations();
+    violation->set_field(Clean(detail.field));
+    violation->set_description(out.message());
+    out.add_details()->PackFrom(bad_request);
+  }
+  if (detail.retry_after_ms > 0) {
+    google::rpc::RetryInfo retry;
+    retry.mutable_retry_delay()->set_seconds(detail.retry_after_ms / 1000);
+    retry.mutable_retry_delay()->set_nanos(
+        static_cast<int32_t>(detail.retry_after_ms % 1000 * 1000000));
+    out.add_details()->PackFrom(retry);
+  }
+}
+
+}  // namespace
+
+grpc::Status ToGrpcStatus(const absl::Status& status) {
+  if (status.ok()) return grpc::Status::OK;
+  const auto code = static_cast<grpc::StatusCode>(status.code());
+  google::rpc::Status out;
+  out.set_code(static_cast<int>(code));
+  out.set_message(Clean({status.message().data(), status.message().size()}));
+  // An error without our payload is a bug of ours; it still carries a reason.
+  ErrorDetail unnamed;
+  unnamed.reason = Reason::kInternal;
+  AddDetails(status, GetErrorDetail(status).value_or(unnamed), out);
+  std::string details = out.SerializeAsString();
+  if (details.size() > kStatusDetailsBytesMax) details.clear();
+  return grpc::Status(code, out.message(), details);
+}
+
+}  // namespace rlk::server

@@ -1,0 +1,161 @@
+#include "server/selftest.h"
+
+#include <cstring>
+#include <future>
+#include <string_view>
+#include <utility>
+
+namespace rlk::server {
+namespace {
+
+// Digests of the default contract's outputs for the inputs below. They are frozen with the
+// contract: a new one goes in with a new method, an old one never changes.
+struct StoredDigest {
+  std::string_view method, output, digest;
+};
+
+constexpr StoredDigest kStored[] = {
+    {"final_logit_softcap.forward", "y", "xxh3-tree4k-v1:"},
+    {"final_logit_softcap.backward", "grad_x", "xxh3-tree4k-v1:"},
+};
+
+// Fixed FP32 values in [-128, 128) from a linear congruence: many lie in the bend of the functions,
+// some in saturation. Exact in binary, so every machine makes the same bytes.
+std::vector<float> FixedValues(int64_t count, uint32_t seed) {
+  std::vector<float> values(static_cast<size_t>(count));
+  uint32_t state = seed;
+  for (float& value : values) {
+    state = state * 1664525u + 1013904223u;
+    value = static_cast<float>(static_cast<int32_t>(state >> 8) - (1 << 23)) * 0x1p-16f;
+  }
+  return values;
+}
+
+// More than one vector register wide and with a tail.
+Dims FixedShape() { return {3, 257}; }
+
+Call FixedCall(const Method& method, Backend backend) {
+  Call call;
+  call.method = &method;
+  for (size_t i = 0; i < method.signature.inputs.size(); ++i) {
+    if (method.signature.inputs[i].optional) continue;
+    TensorArg tensor;
+    tensor.spec = static_cast<int32_t>(i);
+    tensor.dtype = DType::kF32;
+    tensor.shape = FixedShape();
+    tensor.strides = ContiguousStrides(tensor.shape);
+    auto values = std::make_shared<std::vector<float>>(
+        FixedValues(ElementCount(tensor.shape), static_cast<uint32_t>(i + 1)));
+    const auto bytes = std::as_bytes(std::span<const float>(*values));
+    tensor.data.pieces.push_back(bytes);
+    tensor.data.size = static_cast<int64_t>(bytes.size());
+    tensor.data.owner = std::move(values);
+    call.message_bytes += tensor.data.size;
+    call.inputs.push_back(std::move(tensor));
+  }
+  call.options.backend = std::string(BackendName(backend));
+  call.options.digest_tensors = true;
+  call.received = std::chrono::steady_clock::now();
+  return call;
+}
+
+std::string_view StoredFor(std::string_view method, std::string_view output) {
+  for (const StoredDigest& stored : kStored) {
+    if (stored.method == method && stored.output == output) return stored.digest;
+  }
+  return {};
+}
+
+void Judge(const absl::StatusOr<CallResult>& result, SelftestOutcome& outcome) {
+  if (!result.ok()) {
+    outcome.detail = std::string(result.status().message());
+    return;
+  }
+  outcome.result = SelftestResult::kPass;
+  for (const NamedDigest& digest : result->report.output_digests) {
+    const std::string got = digest.tensor ? digest.tensor->Text() : "no digest";
+    const std::string_view want = StoredFor(outcome.method, digest.name);
+    if (got == want) continue;
+    outcome.result = SelftestResult::kMismatch;
+    outcome.detail = digest.name + ": got " + got + ", stored " + std::string(want);
+  }
+  if (result->report.output_digests.empty()) {
+    outcome.result = SelftestResult::kError;
+    outcome.detail = "no output digest";
+  }
+}
+
+bool HasVariant(const Method& method, Backend backend) {
+  for (const Variant& variant : method.decl.variants) {
+    if (variant.backend != backend) continue;
+    for (const ContractClaim& claim : variant.contracts) {
+      if (claim.contract == method.decl.contracts.front().id) return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+std::vector<SelftestOutcome> RunSelftest(Engine& engine) {
+  std::vector<SelftestOutcome> outcomes;
+  for (const auto& registered : engine.registry().methods()) {
+    // A copy: metrics count the calls of the registry's own methods, and this is no caller's call.
+    const Method method = *registered;
+    for (int i = 0; i < kBackendCount; ++i) {
+      const auto backend = static_cast<Backend>(i);
+      if (backend == Backend::kGolden || !engine.registry().backend(backend).available ||
+          !HasVariant(method, backend)) {
+        continue;
+      }
+      SelftestOutcome outcome;
+      outcome.operator_name = method.signature.operator_name;
+      outcome.method = method.decl.method;
+      outcome.backend = std::string(BackendName(backend));
+      // Shared: the engine's thread may still be inside set_value when the result is here.
+      auto done = std::make_shared<std::promise<absl::StatusOr<CallResult>>>();
+      std::future<absl::StatusOr<CallResult>> result = done->get_future();
+      engine.Submit(FixedCall(method, backend), [done](absl::StatusOr<CallResult> outcome) {
+        done->set_value(std::move(outcome));
+      });
+      Judge(result.get(), outcome);
+      outcomes.push_back(std::move(outcome));
+    }
+  }
+  return outcomes;
+}
+
+SelftestLoop::SelftestLoop(Engine* engine, Metrics* metrics, const Logger* logger,
+                           std::chrono::nanoseconds interval)
+    : engine_(engine), metrics_(metrics), logger_(logger), interval_(interval), thread_([this] {
+        Run();
+      }) {}
+
+SelftestLoop::~SelftestLoop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_all();
+  thread_.join();
+}
+
+void SelftestLoop::Run() {
+  std::unique_lock lock(mutex_);
+  while (!stopping_) {
+    lock.unlock();
+    for (const SelftestOutcome& outcome : RunSelftest(*engine_)) {
+      // A server that drains refuses the self-test like every call; that says nothing about bits.
+      if (outcome.result == SelftestResult::kError && !engine_->serving()) continue;
+      metrics_->OnSelftest(outcome.operator_name, outcome.result);
+      if (outcome.result == SelftestResult::kPass) continue;
+      logger_->Error(
+          "self-test failed",
+          {{"method", outcome.method}, {"backend", outcome.backend}, {"detail", outcome.detail}});
+    }
+    lock.lock();
+    wake_.wait_for(lock, interval_, [this] { return stopping_; });
+  }
+}
+
+}  // namespace rlk::server

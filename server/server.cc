@@ -1,0 +1,352 @@
+#include "server/server.h"
+
+#include <arpa/inet.h>
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/resource_quota.h>
+#include <grpcpp/security/server_credentials.h>
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+#include <netdb.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "kernels/core/status.h"
+#include "proto/wire/signatures.h"
+#include "server/devices.h"
+#include "server/engine/engine.h"
+#include "server/log/json.h"
+#include "server/metrics/metrics.h"
+#include "server/provenance.h"
+#include "server/rpc/health.h"
+#include "server/rpc/operator_service.h"
+#include "server/rpc/server_service.h"
+#include "server/selftest.h"
+#include "server/unix_socket.h"
+
+namespace rlk::server {
+namespace {
+
+using std::chrono::steady_clock;
+
+// Calls that were on their way when the drain began are still served.
+constexpr double kSettleSeconds = 0.1;
+// Health watches and reflection streams do not hold up a drain.
+constexpr auto kStreamGrace = std::chrono::milliseconds(100);
+constexpr std::string_view kServerServiceName = "rlk.v1.ServerService";
+
+std::chrono::nanoseconds Seconds(double seconds) {
+  return std::chrono::nanoseconds(static_cast<int64_t>(seconds * 1e9));
+}
+
+std::string RandomHex128() {
+  constexpr char kHex[] = "0123456789abcdef";
+  unsigned char bytes[16];
+  size_t filled = 0;
+  while (filled < sizeof(bytes)) {
+    const ssize_t got = getrandom(bytes + filled, sizeof(bytes) - filled, 0);
+    if (got > 0) filled += static_cast<size_t>(got);
+  }
+  std::string text;
+  for (const unsigned char byte : bytes) text += {kHex[byte >> 4], kHex[byte & 15]};
+  return text;
+}
+
+// gRPC does not say why it could not bind; a bind of our own does.
+std::string BindProblem(const std::string& address) {
+  const size_t colon = address.rfind(':');
+  std::string host = address.substr(0, colon);
+  if (host.size() > 2 && host.front() == '[') host = host.substr(1, host.size() - 2);
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(host.c_str(), address.c_str() + colon + 1, &hints, &found);
+  if (error != 0) return gai_strerror(error);
+  std::string problem = "gRPC could not listen";
+  for (const addrinfo* entry = found; entry != nullptr; entry = entry->ai_next) {
+    const int fd = socket(entry->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) continue;
+    if (bind(fd, entry->ai_addr, entry->ai_addrlen) != 0) problem = strerror(errno);
+    close(fd);
+  }
+  freeaddrinfo(found);
+  return problem;
+}
+
+absl::Status ListenError(const char* flag, const std::string& address, const std::string& why) {
+  return InvalidArgument(Reason::kUnknownOption, flag, address, "an address that is free",
+                         "cannot listen: " + why);
+}
+
+// Logs how long each phase of the start took.
+class StartClock {
+ public:
+  explicit StartClock(const Logger* logger) : logger_(logger) {}
+
+  void Phase(const char* name) {
+    const auto now = steady_clock::now();
+    const std::chrono::duration<double, std::milli> took = now - last_;
+    logger_->Info("start phase", {{"phase", name}, {"milliseconds", took.count()}});
+    last_ = now;
+  }
+
+  double TotalMilliseconds() const {
+    return std::chrono::duration<double, std::milli>(steady_clock::now() - start_).count();
+  }
+
+ private:
+  const Logger* const logger_;
+  const steady_clock::time_point start_ = steady_clock::now();
+  steady_clock::time_point last_ = start_;
+};
+
+std::vector<DeviceInfo> Infos(const std::vector<std::unique_ptr<Device>>& devices) {
+  std::vector<DeviceInfo> infos;
+  for (const auto& device : devices) infos.push_back(device->info());
+  return infos;
+}
+
+BuildLabels Labels(const Provenance& provenance) {
+  BuildLabels labels;
+  labels.version = provenance.version;
+  labels.commit = provenance.git_commit.value_or("unknown");
+  labels.cuda = provenance.cuda_runtime.value_or("none");
+  for (const std::string& name : provenance.cuda_architectures) {
+    labels.architectures += (labels.architectures.empty() ? "" : ",") + name;
+  }
+  if (labels.architectures.empty()) labels.architectures = "none";
+  return labels;
+}
+
+// Listeners and everything that concerns HTTP/2.
+void ConfigureTransport(const Limits& limits, grpc::ServerBuilder& builder) {
+  builder.SetMaxReceiveMessageSize(static_cast<int>(limits.message_bytes_max));
+  builder.SetMaxSendMessageSize(-1);
+  // A second server on the port is an error and does not share it silently.
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
+                             static_cast<int>(limits.streams_per_connection_max));
+  // Tensors do not shrink, and a compressed message could grow past every bound.
+  builder.AddChannelArgument(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, 1);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 60000);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20000);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10000);
+  // What gRPC may buffer for all connections: the queue's bytes, and room for what is being
+  // received and sent meanwhile.
+  grpc::ResourceQuota quota("rlk");
+  const int64_t room = std::max<int64_t>(64 * limits.message_bytes_max, int64_t{64} << 20);
+  quota.Resize(static_cast<size_t>(limits.queue_bytes_max + room));
+  builder.SetResourceQuota(quota);
+}
+
+}  // namespace
+
+std::string Addresses::Json() const {
+  const auto text_or_null = [](const std::string& text) {
+    return text.empty() ? std::string("null") : JsonString(text);
+  };
+  return "{\"listen\":" + JsonArray(listen) + ",\"unix\":" + text_or_null(unix_path) +
+         ",\"metrics\":" + text_or_null(metrics) + ",\"server_id\":" + JsonString(server_id) +
+         ",\"pid\":" + std::to_string(getpid()) + "}";
+}
+
+// Members are destroyed from the last to the first: listeners before what they use.
+struct Server::Impl {
+  const Logger* logger = nullptr;
+  ServerHooks hooks;
+  Addresses addresses;
+  Registry registry;
+  std::unique_ptr<Metrics> metrics;
+  std::unique_ptr<Engine> engine;
+  std::unique_ptr<MetricsEndpoint> metrics_endpoint;
+  CallCounter counter;
+  OperatorServiceContext context;
+  std::vector<std::unique_ptr<grpc::Service>> services;
+  std::vector<std::string> service_names;
+  std::optional<UnixSocketPath> unix_socket;
+  std::unique_ptr<grpc::Server> server;
+  std::unique_ptr<SelftestLoop> selftest;
+
+  std::mutex health_mutex;
+  bool device_lost = false;
+  std::unique_ptr<Health> health;
+  bool drained = false;
+
+  absl::Status Bind();
+  void MakeEngine(const Options& options, DeviceSet set, const Provenance& provenance);
+  absl::Status MakeServices(ServerFacts facts);
+  absl::Status Listen(const Options& options);
+  absl::Status StartMetrics(const Options& options);
+  void OnDeviceLost(const DeviceInfo& info);
+};
+
+absl::Status Server::Impl::Bind() {
+  RLK_ASSIGN_OR_RETURN(auto bindings, wire::CompileSignatures(wire::OperatorFiles()));
+  std::vector<MethodSignature> signatures;
+  for (wire::MethodBinding& binding : bindings) {
+    signatures.push_back(std::move(binding.signature));
+  }
+  return registry.Bind(std::move(signatures));
+}
+
+void Server::Impl::MakeEngine(const Options& options, DeviceSet set, const Provenance& provenance) {
+  metrics = std::make_unique<Metrics>(registry, Infos(set.devices), Labels(provenance));
+  EngineOptions engine_options;
+  engine_options.limits = options.limits;
+  engine = std::make_unique<Engine>(registry, engine_options, ToleranceContract::Builtin(),
+                                    std::move(set.devices), metrics.get(), nullptr);
+  metrics->SetDevices(engine->devices());
+  engine->set_on_device_lost([this](const DeviceInfo& info) { OnDeviceLost(info); });
+}
+
+absl::Status Server::Impl::MakeServices(ServerFacts facts) {
+  context.engine = engine.get();
+  context.observer = metrics.get();
+  context.logger = logger;
+  context.provenance_id = facts.provenance.id;
+  context.on_sent = [sink = metrics.get()](int64_t ns) { sink->OnSent(ns); };
+  context.counter = &counter;
+  for (const google::protobuf::FileDescriptor* file : wire::OperatorFiles()) {
+    for (int i = 0; i < file->service_count(); ++i) {
+      RLK_ASSIGN_OR_RETURN(auto service, MakeOperatorService(file->service(i), context));
+      services.push_back(std::move(service));
+      service_names.push_back(file->service(i)->full_name());
+    }
+  }
+  services.push_back(MakeServerService(engine.get(), std::move(facts)));
+  service_names.emplace_back(kServerServiceName);
+  return absl::OkStatus();
+}
+
+absl::Status Server::Impl::Listen(const Options& options) {
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  grpc::ServerBuilder builder;
+  ConfigureTransport(options.limits, builder);
+  std::vector<int> ports(options.listen.size(), 0);
+  for (size_t i = 0; i < options.listen.size(); ++i) {
+    builder.AddListeningPort(options.listen[i], grpc::InsecureServerCredentials(), &ports[i]);
+  }
+  if (!options.unix_path.empty()) {
+    RLK_ASSIGN_OR_RETURN(UnixSocketPath owner, UnixSocketPath::Acquire(options.unix_path));
+    unix_socket.emplace(std::move(owner));
+    builder.AddListeningPort("unix:" + options.unix_path, grpc::InsecureServerCredentials());
+  }
+  for (const auto& service : services) builder.RegisterService(service.get());
+  // The socket is never open to others, not even between bind and chmod.
+  const mode_t old_mask = umask(0177);
+  server = builder.BuildAndStart();
+  umask(old_mask);
+  for (size_t i = 0; i < ports.size(); ++i) {
+    const std::string& address = options.listen[i];
+    if (ports[i] <= 0) return ListenError("--listen", address, BindProblem(address));
+    addresses.listen.push_back(address.substr(0, address.rfind(':') + 1) +
+                               std::to_string(ports[i]));
+  }
+  if (server == nullptr) return ListenError("--unix", options.unix_path, "gRPC could not listen");
+  addresses.unix_path = options.unix_path;
+  return absl::OkStatus();
+}
+
+absl::Status Server::Impl::StartMetrics(const Options& options) {
+  if (options.metrics.empty()) return absl::OkStatus();
+  auto endpoint = MetricsEndpoint::Start(options.metrics, *metrics);
+  if (!endpoint.ok()) {
+    return ListenError("--metrics", options.metrics, BindProblem(options.metrics));
+  }
+  metrics_endpoint = *std::move(endpoint);
+  addresses.metrics = metrics_endpoint->address();
+  return absl::OkStatus();
+}
+
+void Server::Impl::OnDeviceLost(const DeviceInfo& info) {
+  {
+    const std::lock_guard lock(health_mutex);
+    device_lost = true;
+    if (health != nullptr) health->Set(false, /*final=*/true);
+  }
+  logger->Error("no healthy device is left", {{"device", info.name}, {"ordinal", info.ordinal}});
+  if (hooks.on_device_lost) hooks.on_device_lost();
+}
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options, const Logger* logger,
+                                                      ServerHooks hooks) {
+  StartClock clock(logger);
+  auto owner = std::make_unique<Impl>();
+  Impl& impl = *owner;
+  impl.logger = logger;
+  DeviceSet set;
+  if (hooks.devices.empty()) {
+    set = MakeDevices(options, *logger);
+  } else {
+    set.devices = std::move(hooks.devices);
+  }
+  impl.hooks = std::move(hooks);
+  clock.Phase("devices");
+  FillRegistry(options, set, impl.registry);
+  clock.Phase("known_answers");
+  RLK_RETURN_IF_ERROR(impl.Bind());
+  const Provenance provenance = MakeProvenance(set.probe, ToleranceContract::Builtin());
+  impl.addresses.server_id = RandomHex128();
+  impl.MakeEngine(options, std::move(set), provenance);
+  RLK_RETURN_IF_ERROR(impl.engine->Start());
+  clock.Phase("engine");
+  RLK_RETURN_IF_ERROR(impl.MakeServices({impl.addresses.server_id, provenance}));
+  RLK_RETURN_IF_ERROR(impl.StartMetrics(options));
+  clock.Phase("metrics");
+  RLK_RETURN_IF_ERROR(impl.Listen(options));
+  clock.Phase("listeners");
+  {
+    const std::lock_guard lock(impl.health_mutex);
+    impl.health = std::make_unique<Health>(impl.server.get(), impl.service_names);
+    if (!impl.device_lost) impl.health->Set(true);
+  }
+  if (options.selftest_interval_seconds > 0) {
+    impl.selftest = std::make_unique<SelftestLoop>(impl.engine.get(), impl.metrics.get(), logger,
+                                                   Seconds(options.selftest_interval_seconds));
+  }
+  logger->Info("serving", {{"milliseconds", clock.TotalMilliseconds()},
+                           {"server_id", impl.addresses.server_id},
+                           {"provenance_id", provenance.id}});
+  return std::unique_ptr<Server>(new Server(std::move(owner)));
+}
+
+Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Server::~Server() { Drain(0, 0); }
+
+const Addresses& Server::addresses() const { return impl_->addresses; }
+
+bool Server::Drain(double delay_seconds, double drain_seconds) {
+  Impl& impl = *impl_;
+  if (std::exchange(impl.drained, true)) return true;
+  {
+    const std::lock_guard lock(impl.health_mutex);
+    impl.health->Set(false, /*final=*/true);
+  }
+  if (drain_seconds > 0) {
+    std::this_thread::sleep_for(Seconds(std::max(delay_seconds, kSettleSeconds)));
+  }
+  const auto deadline = steady_clock::now() + Seconds(drain_seconds);
+  const bool finished = impl.engine->Drain(deadline) && impl.counter.WaitIdle(deadline);
+  impl.server->Shutdown(std::chrono::system_clock::now() + kStreamGrace);
+  impl.selftest.reset();
+  impl.logger->Info("drained", {{"all_calls_finished", finished}});
+  return finished;
+}
+
+}  // namespace rlk::server

@@ -1,0 +1,73 @@
+#include "server/signals.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstdlib>
+
+namespace rlk::server {
+namespace {
+
+sigset_t TerminationSet() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTERM);
+  sigaddset(&set, SIGINT);
+  return set;
+}
+
+// Async-signal-safe; the convention of shells for "ended by a signal".
+void ExitNow(int signal) { _exit(128 + signal); }
+
+}  // namespace
+
+Signals::Signals() {
+  const sigset_t set = TerminationSet();
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+  signal_fd_ = signalfd(-1, &set, SFD_CLOEXEC);
+  event_fd_ = eventfd(0, EFD_CLOEXEC);
+  if (signal_fd_ < 0 || event_fd_ < 0) abort();
+}
+
+Signals::~Signals() {
+  close(signal_fd_);
+  close(event_fd_);
+}
+
+Signals::Event Signals::Wait() {
+  pollfd fds[2] = {{signal_fd_, POLLIN, 0}, {event_fd_, POLLIN, 0}};
+  while (true) {
+    if (poll(fds, 2, -1) < 0) {
+      if (errno == EINTR) continue;
+      abort();
+    }
+    if (fds[0].revents != 0) {
+      signalfd_siginfo info;
+      if (read(signal_fd_, &info, sizeof(info)) == sizeof(info)) return Event::kTerminate;
+    }
+    if (fds[1].revents != 0) return Event::kDeviceLost;
+  }
+}
+
+void Signals::NotifyDeviceLost() {
+  const uint64_t one = 1;
+  (void)!write(event_fd_, &one, sizeof(one));
+}
+
+void Signals::ExitAtNextSignal() {
+  struct sigaction action = {};
+  action.sa_handler = ExitNow;
+  sigaction(SIGTERM, &action, nullptr);
+  sigaction(SIGINT, &action, nullptr);
+  const sigset_t set = TerminationSet();
+  pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+}
+
+}  // namespace rlk::server
