@@ -1,0 +1,32 @@
+// Launch geometry, checked: sizes are int64_t until here and are narrowed once.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/cuda/status.h"
+
+namespace rlk::cuda {
+
+// Blocks of a one-dimensional grid for `count` items at `items_per_block`; count > 0. INTERNAL
+// beyond 2^31 - 1 blocks.
+absl::StatusOr<unsigned> GridBlocks(int64_t count, int64_t items_per_block);
+
+// Launches on the stream and reports what the launch itself says. Arguments are copied before this
+// returns.
+template <typename... Params, typename... Args>
+absl::Status Launch(void (*kernel)(Params...), unsigned blocks, unsigned threads,
+                    cudaStream_t stream, Args... args) {
+  static_assert(sizeof...(Params) == sizeof...(Args));
+  return [&](Params... params) {
+    void* pointers[] = {&params...};
+    RLK_CUDA_RETURN_IF_ERROR(cudaLaunchKernel(reinterpret_cast<const void*>(kernel), dim3(blocks),
+                                              dim3(threads), pointers, 0, stream));
+    return absl::OkStatus();
+  }(args...);
+}
+
+}  // namespace rlk::cuda
