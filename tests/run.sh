@@ -260,18 +260,21 @@ run_sanitizers() {
 }
 
 run_fuzzers() {
-  build_tree fuzz || return 0
-  local fuzzer name
-  for fuzzer in build/fuzz/tests/fuzz/*_fuzz; do
-    [[ -x "$fuzzer" ]] || continue
-    name=$(basename "$fuzzer")
-    say "Fuzzing: $name, 10^7 inputs"
+  local names name corpus
+  mapfile -t names < <(find tests/fuzz -name 'fuzz_*.cc' -exec basename {} .cc \; | sort)
+  build_tree fuzz "${names[@]}" || return 0
+  for name in "${names[@]}"; do
+    [[ -x "build/fuzz/tests/fuzz/$name" ]] || continue
+    say "Fuzzing: $name, 10^7 inputs (${SECONDS} s so far)"
+    # What is new goes to the first folder; the committed corpus is only read.
     mkdir -p "build/fuzz/corpus/$name"
-    if run_logged "$logs/$name.log" "$fuzzer" -runs=10000000 -rss_limit_mb=4096 \
-      -artifact_prefix="$logs/" "build/fuzz/corpus/$name" tests/fuzz/corpus; then
+    corpus=tests/fuzz/corpus
+    [[ ! -d "$corpus/${name#fuzz_}" ]] || corpus=$corpus/${name#fuzz_}
+    if run_logged "$logs/$name.log" "build/fuzz/tests/fuzz/$name" -runs=10000000 \
+      -rss_limit_mb=4096 "-artifact_prefix=$logs/$name-" "build/fuzz/corpus/$name" "$corpus"; then
       passed=$((passed + 1))
     else
-      add_failure "$name; the input is in build/test"
+      add_failure "$name; the input that failed is build/test/$name-*"
     fi
   done
 }
