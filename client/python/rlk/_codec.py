@@ -9,6 +9,7 @@ import operator
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Union
 
 import numpy as np
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError
 
 from rlk import _dtypes, _methods, _tensors
@@ -190,18 +191,18 @@ def _attribute(name: str, descriptor: Any, value: Any) -> Any:
         raise _bad_attribute(name, value, ", ".join(_dtypes.names()), "DTYPE_NOT_ALLOWED")
     scalar = value[()] if isinstance(value, np.ndarray) and value.ndim == 0 else value
     is_bool = isinstance(scalar, (bool, np.bool_))
-    if kind == descriptor.CPPTYPE_BOOL:
+    if kind == FieldDescriptor.CPPTYPE_BOOL:
         if is_bool:
             return bool(scalar)
         raise _bad_attribute(name, value, "True, False")
-    if kind in (descriptor.CPPTYPE_DOUBLE, descriptor.CPPTYPE_FLOAT):
+    if kind in (FieldDescriptor.CPPTYPE_DOUBLE, FieldDescriptor.CPPTYPE_FLOAT):
         if not is_bool and not isinstance(scalar, (str, bytes)) and hasattr(scalar, "__float__"):
             try:
                 return float(scalar)
             except (TypeError, ValueError, OverflowError):
                 pass
         raise _bad_attribute(name, value, "a number")
-    if kind == descriptor.CPPTYPE_STRING:
+    if kind == FieldDescriptor.CPPTYPE_STRING:
         if isinstance(value, str):
             return value
         raise _bad_attribute(name, value, "text")

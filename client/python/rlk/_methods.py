@@ -7,6 +7,7 @@ import pkgutil
 from typing import Any, Dict, Iterable, List, NamedTuple, Tuple
 
 from google.protobuf import message_factory
+from google.protobuf.descriptor import FieldDescriptor
 
 import rlk._proto
 from rlk._proto import call_pb2, contract_pb2, tensor_pb2
@@ -59,7 +60,7 @@ def _snake(camel: str) -> str:
 def is_repeated(field: Any) -> bool:
     """Whether a field descriptor is repeated, for every supported protobuf."""
     repeated = getattr(field, "is_repeated", None)
-    return field.label == field.LABEL_REPEATED if repeated is None else repeated
+    return field.label == FieldDescriptor.LABEL_REPEATED if repeated is None else repeated
 
 
 def compile_method(descriptor: Any, operator: str) -> Method:

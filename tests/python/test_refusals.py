@@ -1,0 +1,195 @@
+"""What the server refuses: code, reason, field; and that it goes on."""
+
+import grpc
+import numpy as np
+import pytest
+
+import rlk
+from rlk import _methods, errors
+
+X = np.linspace(-90, 90, 12, dtype=np.float32).reshape(3, 4)
+FORWARD, BACKWARD = "final_logit_softcap.forward", "final_logit_softcap.backward"
+
+INVALID = "INVALID_ARGUMENT"
+PRECONDITION = "FAILED_PRECONDITION"
+
+
+def forward(**arguments):
+    return FORWARD, {"x": X, **arguments}
+
+
+def backward(**arguments):
+    return BACKWARD, {"x": X, "grad_y": X, **arguments}
+
+
+# name: (call, code, reason, field)
+CASES = {
+    "no x": (forward(x=None), INVALID, "MISSING_TENSOR", "x"),
+    "no grad_y": (backward(grad_y=None), INVALID, "MISSING_TENSOR", "grad_y"),
+    "x of F64": (forward(x=X.astype("f8")), INVALID, "DTYPE_NOT_ALLOWED", "x"),
+    "x of I32": (forward(x=X.astype("i4")), INVALID, "DTYPE_NOT_ALLOWED", "x"),
+    "x of U8": (forward(x=X.astype("u1")), INVALID, "DTYPE_NOT_ALLOWED", "x"),
+    "x of BOOL": (forward(x=X > 0), INVALID, "DTYPE_NOT_ALLOWED", "x"),
+    "grad_y of F16 for F32": (backward(grad_y=X.astype("f2")), INVALID, "DTYPE_NOT_ALLOWED", "grad_y"),
+    "grad_y of another shape": (backward(grad_y=X.T), INVALID, "SHAPE_MISMATCH", "grad_y"),
+    "grad_y of another rank": (backward(grad_y=X.reshape(12)), INVALID, "SHAPE_MISMATCH", "grad_y"),
+    "rank 9": (forward(x=X.reshape((1,) * 7 + (3, 4))), INVALID, "RANK_TOO_LARGE", "x"),
+    "output BF16 for F32": (forward(output_dtype="bf16"), INVALID, None, "output_dtype"),
+    "output F64": (forward(output_dtype="f64"), INVALID, None, "output_dtype"),
+    "unknown contract": (
+        forward(contract="final_logit_softcap/portable-v0"),
+        INVALID,
+        "UNKNOWN_CONTRACT",
+        "options.contract",
+    ),
+    "unknown backend": (forward(backend="tpu"), INVALID, "UNKNOWN_BACKEND", "options.backend"),
+    "unknown output": (forward(wanted="z"), INVALID, "UNKNOWN_OUTPUT", "options.wanted_outputs"),
+    "unknown device": (forward(device_uuid="none"), None, "DEVICE_NOT_FOUND", "options.device_uuid"),
+    **{
+        f"softcap {cap}": (forward(softcap=cap), INVALID, "ATTRIBUTE_OUT_OF_RANGE", "softcap")
+        for cap in (0.0, -0.0, -30.0, np.inf, -np.inf, np.nan, 1e-46, 1e39)
+    },
+    "softcap of backward": (backward(softcap=0.0), INVALID, "ATTRIBUTE_OUT_OF_RANGE", "softcap"),
+    "reply too large": (
+        forward(x=np.zeros(600_000, np.float16)),
+        INVALID,
+        "MESSAGE_TOO_LARGE",
+        None,
+    ),
+    "reply too large, from few bytes": (
+        forward(x=np.broadcast_to(np.float32(1), (1 << 20,))),
+        INVALID,
+        "MESSAGE_TOO_LARGE",
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_refusal(client, case):
+    (method, arguments), code, reason, field = CASES[case]
+    with pytest.raises(rlk.RlkError) as caught:
+        client.call(method, **arguments)
+    error = caught.value
+    assert error.reason is not None, error
+    assert code in (None, error.code), error
+    assert reason in (None, error.reason), error
+    assert field in (None, error.field), error
+    if error.code == INVALID:
+        assert error.retry_after is None
+    # The server goes on.
+    client.call(FORWARD, x=X)
+
+
+def test_allowed_sets_are_named(client):
+    for arguments, words in (
+        ({"x": X.astype("f8")}, ("F32", "F16", "BF16")),
+        ({"x": X, "contract": "nothing"}, ("final_logit_softcap/portable-v1",)),
+        ({"x": X, "backend": "tpu"}, ("cpu",)),
+    ):
+        with pytest.raises(rlk.RlkError) as caught:
+            client.call(FORWARD, **arguments)
+        assert all(word in caught.value.allowed for word in words), caught.value.allowed
+
+
+def test_known_backend_that_is_not_here(client):
+    missing = [b for b in client.info().backends if not b.available and b.name == "cuda"]
+    if not missing:
+        pytest.skip("this server has its cuda backend")
+    with pytest.raises(rlk.FailedPreconditionError) as caught:
+        client.call(FORWARD, x=X, backend="cuda")
+    assert caught.value.reason == "BACKEND_UNAVAILABLE"
+
+
+def raw(server, method, data):
+    """Sends bytes as they are and returns the error."""
+    with grpc.insecure_channel(server.tcp) as channel:
+        with pytest.raises(grpc.RpcError) as caught:
+            channel.unary_unary(_methods.find(method).path)(data, timeout=60)
+    return errors.from_rpc_error(caught.value)
+
+
+def message():
+    request = _methods.find(FORWARD).request()
+    request.x.dtype = 1
+    request.x.shape.extend([2, 3])
+    request.x.data = bytes(24)
+    return request
+
+
+def spoiled(change):
+    request = message()
+    change(request)
+    return request.SerializeToString()
+
+
+RAW = {
+    "not a message": (lambda: b"\xff\xff\xff", "MALFORMED_MESSAGE", None),
+    "cut off": (lambda: message().SerializeToString()[:-1], "MALFORMED_MESSAGE", None),
+    "unknown field": (lambda: message().SerializeToString() + b"\xc8\x3e\x01", "UNKNOWN_FIELD", None),
+    "x twice": (lambda: message().SerializeToString() * 2, "DUPLICATE_TENSOR", "x"),
+    "no such dtype": (lambda: spoiled(lambda r: setattr(r.x, "dtype", 77)), None, None),
+    "no such mode": (lambda: spoiled(lambda r: setattr(r.options, "mode", 77)), None, None),
+    "payload too short": (
+        lambda: spoiled(lambda r: setattr(r.x, "data", bytes(23))),
+        "PAYLOAD_SIZE_MISMATCH",
+        "x",
+    ),
+    "payload too long": (
+        lambda: spoiled(lambda r: setattr(r.x, "data", bytes(28))),
+        "PAYLOAD_SIZE_MISMATCH",
+        "x",
+    ),
+    "negative size": (lambda: spoiled(lambda r: r.x.shape.append(-1)), None, "x"),
+    "size that overflows": (lambda: spoiled(lambda r: r.x.shape.extend([1 << 62] * 3)), None, "x"),
+    "negative stride": (
+        lambda: spoiled(lambda r: r.x.strides.extend([3, -1])),
+        "INVALID_STRIDES",
+        "x",
+    ),
+    "too few strides": (lambda: spoiled(lambda r: r.x.strides.append(3)), "INVALID_STRIDES", "x"),
+    "strides beyond the payload": (
+        lambda: spoiled(lambda r: r.x.strides.extend([100, 1])),
+        "PAYLOAD_SIZE_MISMATCH",
+        "x",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", RAW)
+def test_refusal_of_bytes(server, client, case):
+    make, reason, field = RAW[case]
+    error = raw(server, FORWARD, make())
+    assert error.code == INVALID and error.reason is not None, error
+    assert reason in (None, error.reason), error
+    # "x", or a part of it: "x.shape".
+    assert field is None or error.field.split(".")[0] == field, error
+    client.call(FORWARD, x=X)
+
+
+def test_message_above_the_inline_limit(server):
+    with rlk.connect(server.tcp, inline_bytes_max=1 << 30) as unlimited:
+        with pytest.raises(rlk.InvalidArgumentError) as caught:
+            unlimited.call(FORWARD, x=np.zeros(600_000, np.float32))
+        assert caught.value.reason == "MESSAGE_TOO_LARGE"
+
+
+def test_rpc_that_the_server_does_not_have(server):
+    with grpc.insecure_channel(server.tcp) as channel:
+        with pytest.raises(grpc.RpcError) as caught:
+            channel.unary_unary("/rlk.v1.ActivationService/Nothing")(b"", timeout=60)
+    assert isinstance(errors.from_rpc_error(caught.value), rlk.UnimplementedError)
+
+
+def test_nobody_listens(tmp_path):
+    with rlk.connect(f"unix:{tmp_path}/nothing.sock", timeout=60) as nobody:
+        with pytest.raises(rlk.UnavailableError):
+            nobody.call(FORWARD, x=X)
+
+
+def test_a_closed_client_says_so(server):
+    with rlk.connect(server.tcp) as closed:
+        closed.call(FORWARD, x=X)
+    with pytest.raises(rlk.FailedPreconditionError, match="closed"):
+        closed.call(FORWARD, x=X)
+    closed.close()
