@@ -16,6 +16,9 @@
 
 namespace rlk::server {
 
+// Begin's byte counts hold every tensor rounded up to this.
+inline constexpr int64_t kStageAlignment = 256;
+
 // The resources of one call in flight: a stream, staging and device memory, leased by the executor
 // and reused. Operations of one lane run in order; lanes overlap. Not thread-safe; only the
 // executor's thread uses it.

@@ -24,6 +24,12 @@ struct EngineOptions {
   int lanes = 4;
   // Threads of the bounded pool for REFERENCE verification.
   int reference_threads = 1;
+  // Calls that may wait for, or be in, REFERENCE verification.
+  int64_t reference_calls_max = 64;
+  // A kernel that runs longer takes its device out of rotation. Does not apply to the host device.
+  int64_t watchdog_ms = 30'000;
+  // Inputs and outputs of a call that may run on the submitting thread (host device).
+  int64_t inline_run_bytes_max = int64_t{64} << 10;
   // Outputs are filled with this byte before the launch when poisoning is on (tests).
   bool poison_outputs = false;
   // The largest reply payload that can be sent.
@@ -60,15 +66,16 @@ class Engine {
   // Submit returns.
   void Submit(Call call, Done done);
 
-  // New calls get UNAVAILABLE (kDraining); returns when those in flight are done or at the deadline
-  // (false).
+  // New calls get UNAVAILABLE (kDraining); returns when those in flight are done (their `done` has
+  // returned) or at the deadline (false). Not to be called from `done`.
   bool Drain(std::chrono::steady_clock::time_point deadline);
 
-  // At least one device that can serve is healthy and the engine is not draining.
+  // Started, not draining, and each kind of device that was there at the start still has a healthy
+  // one: a GPU server whose last GPU is lost does not go on quietly on its CPU.
   bool serving() const;
 
-  // Called once, from an executor thread, when the last device that serves a registered backend
-  // becomes unhealthy. Set before Start.
+  // Called once, from an executor or watchdog thread, when the last healthy device of a kind is
+  // lost. Set before Start.
   void set_on_device_lost(std::function<void(const DeviceInfo&)> callback);
 
   std::vector<const Device*> devices() const;

@@ -2,6 +2,7 @@
 // and a thread pool. Single-piece aligned payloads are used in place.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include "server/engine/device.h"
@@ -13,6 +14,8 @@ struct HostDeviceOptions {
   int threads = 0;
   // Output memory is filled with 0xA5 before the launch.
   bool poison_outputs = false;
+  // Large output buffers that lie idle for the next call, in bytes.
+  int64_t idle_bytes_max = int64_t{128} << 20;
 };
 
 std::unique_ptr<Device> MakeHostDevice(const HostDeviceOptions& options);

@@ -1,0 +1,277 @@
+#include "server/engine/call_run.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "kernels/core/status.h"
+#include "server/engine/host_memory.h"
+#include "server/engine/verification.h"
+
+namespace rlk::server {
+namespace {
+
+// Up to this size the copies of the outputs are enqueued right behind the kernel: a look at the
+// deadline in between would cost more than it saves.
+constexpr int64_t kEagerStageOutBytesMax = int64_t{1} << 20;
+
+int64_t StagedBytes(int64_t bytes) { return AlignUp(bytes, kStageAlignment); }
+
+}  // namespace
+
+absl::Status CallRun::CheckCaller(CancelStage stage) {
+  absl::Status status = job_->CheckCaller(Clock::now());
+  if (!status.ok()) cancelled_at_ = stage;
+  return status;
+}
+
+bool CallRun::Start() {
+  if (absl::Status status = Prepare(); !status.ok()) {
+    // Nothing was begun, so there is nothing to wait for.
+    status_ = std::move(status);
+    stage_ = Stage::kFinished;
+    return true;
+  }
+  absl::Status status = StageInputs();
+  if (status.ok()) status = Launch();
+  stage_ = Stage::kKernel;
+  const CallOptions& options = job_->call.options;
+  const bool eager = device_.info().kind != DeviceKind::kHost && !options.digest_tensors &&
+                     job_->checked.output_bytes <= kEagerStageOutBytesMax;
+  if (status.ok() && eager) {
+    status = CheckCaller(CancelStage::kStageOut);
+    if (status.ok()) status = StageOutputs();
+    stage_ = Stage::kCopies;
+  }
+  if (!status.ok()) {
+    status_ = std::move(status);
+    stage_ = Stage::kAborting;
+  }
+  return Advance();
+}
+
+bool CallRun::Advance() {
+  while (stage_ != Stage::kFinished) {
+    const absl::StatusOr<bool> done = lane_.Done();
+    if (!done.ok()) {
+      // Other work of the lane may still use the call's memory.
+      if (device_.healthy()) (void)lane_.Wait();
+      End(status_.ok() ? done.status() : status_);
+      break;
+    }
+    if (!*done) return false;
+    if (stage_ == Stage::kAborting) {
+      End(status_);
+      break;
+    }
+    if (stage_ == Stage::kCopies) {
+      End(Conclude());
+      break;
+    }
+    absl::Status status = CheckCaller(CancelStage::kStageOut);
+    if (status.ok()) status = InputDigests();
+    if (status.ok()) status = OutputDigests();
+    if (status.ok()) status = StageOutputs();
+    stage_ = Stage::kCopies;
+    if (!status.ok()) {
+      status_ = std::move(status);
+      stage_ = Stage::kAborting;
+    }
+  }
+  return true;
+}
+
+void CallRun::Finish() {
+  while (!Advance()) {
+    if (absl::Status status = lane_.Wait(); !status.ok()) {
+      End(status_.ok() ? status : status_);
+      return;
+    }
+  }
+}
+
+void CallRun::End(absl::Status status) {
+  job_->launched_ns.store(0, std::memory_order_relaxed);
+  status_ = std::move(status);
+  // The lane of a lost device is never used again, and its memory may still be written.
+  if (device_.healthy()) lane_.End();
+  stage_ = Stage::kFinished;
+}
+
+absl::Status CallRun::Prepare() {
+  RLK_RETURN_IF_ERROR(CheckCaller(CancelStage::kStageIn));
+  const CheckedCall& checked = job_->checked;
+  int64_t input_bytes = 0;
+  for (const TensorArg& input : job_->call.inputs) input_bytes += StagedBytes(input.data.size);
+  int64_t output_bytes = 0;
+  for (const MutableTensorView& view : PlannedViews(checked)) {
+    if (view.present()) output_bytes += StagedBytes(view.bytes());
+  }
+  return lane_.Begin(input_bytes, output_bytes * (repeats() ? 2 : 1),
+                     StagedBytes(job_->workspace_bytes));
+}
+
+absl::Status CallRun::StageInputs() {
+  const MethodSignature& signature = job_->method().signature;
+  const bool snapshot = job_->result.report.input_capture == InputCapture::kSnapshot;
+  inputs_.reserve(job_->call.inputs.size());
+  for (TensorArg& input : job_->call.inputs) {
+    const TensorSpec& spec = signature.inputs[static_cast<size_t>(input.spec)];
+    const int64_t alignment = std::max<int64_t>(spec.alignment, DTypeSize(input.dtype));
+    // The host takes bytes where they lie: not where a client can still write them when a
+    // snapshot was promised, and not where the contract needs more alignment than they have.
+    const bool shared = input.source == TensorSource::kArena && snapshot;
+    const bool misaligned =
+        alignment > DTypeSize(input.dtype) && InPlace(input.data, alignment) == nullptr;
+    if (device_.info().kind == DeviceKind::kHost && (shared || misaligned)) {
+      RLK_ASSIGN_OR_RETURN(HostBytes copy, CopyBytes(input.data, alignment));
+      input.data = std::move(copy);
+    }
+    RLK_ASSIGN_OR_RETURN(TensorView view, lane_.StageIn(input));
+    inputs_.push_back(view);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CallRun::Launch() {
+  const CheckedCall& checked = job_->checked;
+  bool any = false;
+  for (int run = 0; run < (repeats() ? 2 : 1); ++run) {
+    std::vector<MutableTensorView>& outputs = outputs_.emplace_back(checked.outputs.size());
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      const PlannedOutput& planned = checked.outputs[i];
+      if (!planned.wanted()) continue;
+      RLK_ASSIGN_OR_RETURN(outputs[i], lane_.Output(planned.dtype, planned.shape));
+      any = any || outputs[i].elements() > 0;
+    }
+  }
+  RLK_RETURN_IF_ERROR(CheckCaller(CancelStage::kLaunch));
+  // With no element to write there is nothing to launch.
+  if (!any) return absl::OkStatus();
+  job_->launched_ns.store(Nanoseconds(Clock::now().time_since_epoch()), std::memory_order_release);
+  for (std::vector<MutableTensorView>& outputs : outputs_) {
+    KernelArgs args = MakeKernelArgs(*job_, inputs_, outputs);
+    args.workspace = lane_.Workspace(job_->workspace_bytes);
+    RLK_RETURN_IF_ERROR(lane_.Launch(*job_->selection.variant, args));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CallRun::StageOutputs() {
+  for (size_t run = 0; run < outputs_.size(); ++run) {
+    std::vector<OutputTensor>& tensors = run == 0 ? job_->result.outputs : second_;
+    for (size_t i = 0; i < outputs_[run].size(); ++i) {
+      const MutableTensorView& view = outputs_[run][i];
+      if (!view.present()) continue;
+      OutputTensor& tensor = tensors.emplace_back();
+      tensor.spec = static_cast<int32_t>(i);
+      tensor.dtype = view.dtype;
+      tensor.shape = view.shape;
+      RLK_ASSIGN_OR_RETURN(tensor.data, lane_.StageOut(view));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CallRun::InputDigests() {
+  const CallOptions& options = job_->call.options;
+  CallReport& report = job_->result.report;
+  if (!options.digest_tensors && !options.digest_rows) return absl::OkStatus();
+  const MethodSignature& signature = job_->method().signature;
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    const auto spec = static_cast<size_t>(job_->call.inputs[i].spec);
+    NamedDigest& digest = report.input_digests.emplace_back();
+    digest.name = signature.inputs[spec].name;
+    if (signature.inputs[spec].repeated) {
+      const int64_t index = static_cast<int64_t>(i) - job_->checked.input_begin[spec];
+      digest.name.append("[").append(std::to_string(index)).append("]");
+    }
+    if (options.digest_tensors) {
+      RLK_ASSIGN_OR_RETURN(digest.tensor, lane_.ComputeDigest(inputs_[i]));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CallRun::OutputDigests() {
+  const CallOptions& options = job_->call.options;
+  if (!options.digest_tensors && !options.digest_rows) return absl::OkStatus();
+  const std::vector<MutableTensorView>& outputs = outputs_.front();
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (!outputs[i].present()) continue;
+    NamedDigest& digest = job_->result.report.output_digests.emplace_back();
+    digest.name = job_->method().signature.outputs[i].name;
+    if (options.digest_tensors) {
+      RLK_ASSIGN_OR_RETURN(digest.tensor, lane_.ComputeDigest(outputs[i].view()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// From host memory: the inputs' own bytes, and the outputs after their copies.
+absl::Status CallRun::RowDigests() {
+  CallReport& report = job_->result.report;
+  const auto rows = [](TensorView view, const HostBytes& bytes,
+                       NamedDigest& digest) -> absl::Status {
+    const Contiguous block = MakeContiguous(bytes, DTypeSize(view.dtype));
+    if (block.data == nullptr && bytes.size > 0) return HostMemoryError(bytes.size);
+    view.data = block.data;
+    digest.rows = ComputeRowDigests(view);
+    return absl::OkStatus();
+  };
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    RLK_RETURN_IF_ERROR(
+        rows(job_->checked.input_views[i], job_->call.inputs[i].data, report.input_digests[i]));
+  }
+  for (size_t i = 0; i < job_->result.outputs.size(); ++i) {
+    const OutputTensor& output = job_->result.outputs[i];
+    const TensorView view{output.dtype, output.shape, ContiguousStrides(output.shape), nullptr};
+    RLK_RETURN_IF_ERROR(rows(view, output.data, report.output_digests[i]));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CallRun::CompareRepeats() {
+  const MethodSignature& signature = job_->method().signature;
+  VerificationReport& report = repeat_.emplace();
+  report.kind = Verification::kRepeat;
+  report.passed = true;
+  absl::Status status;
+  for (size_t i = 0; i < second_.size(); ++i) {
+    const OutputTensor& first = job_->result.outputs[i];
+    const std::string& name = signature.outputs[static_cast<size_t>(first.spec)].name;
+    const BitComparison comparison = CompareBits(first.dtype, first.data, second_[i].data);
+    OutputCheck& check = report.outputs.emplace_back();
+    check.name = name;
+    check.passed = comparison.mismatched == 0;
+    check.compared = comparison.compared;
+    check.mismatched = comparison.mismatched;
+    report.passed = report.passed && check.passed;
+    if (!check.passed && status.ok()) status = RepeatError(name, comparison);
+  }
+  return status;
+}
+
+absl::Status CallRun::Conclude() {
+  CallReport& report = job_->result.report;
+  if (repeats()) {
+    RLK_RETURN_IF_ERROR(CompareRepeats());
+    report.verification = *repeat_;
+  }
+  if (job_->call.options.digest_rows) {
+    // Without tensor digests the copies may have gone ahead of InputDigests.
+    if (report.input_digests.size() != inputs_.size()) RLK_RETURN_IF_ERROR(InputDigests());
+    if (report.output_digests.size() != job_->result.outputs.size()) {
+      RLK_RETURN_IF_ERROR(OutputDigests());
+    }
+    RLK_RETURN_IF_ERROR(RowDigests());
+  }
+  const PhaseNanos phases = lane_.Phases();
+  report.phases.stage_in = phases.stage_in;
+  report.phases.kernel = phases.kernel;
+  report.phases.stage_out = phases.stage_out;
+  report.device = device_.info();
+  return absl::OkStatus();
+}
+
+}  // namespace rlk::server

@@ -1,0 +1,74 @@
+// One call on one lane, as steps that do not block: the executor's thread moves several of them
+// forward in turn.
+//
+//   begin, stage in, launch -> (kernel done) digests, stage out -> (copies done) compare, end
+//
+// The caller's deadline and cancellation are looked at before staging in, before the launch and
+// before staging out. Whatever was enqueued is waited for before the run finishes, failed runs
+// included: the host bytes of the call and the lane's memory are in use until then.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "server/engine/device.h"
+#include "server/engine/job.h"
+#include "server/engine/observer.h"
+
+namespace rlk::server {
+
+class CallRun {
+ public:
+  // Neither the lane nor the device is owned; the job is shared.
+  CallRun(const Device& device, Lane& lane, std::shared_ptr<Job> job)
+      : device_(device), lane_(lane), job_(std::move(job)) {}
+
+  // Begins, stages in and launches. True when the run is finished.
+  bool Start();
+  // Looks whether what was enqueued is done and goes on. True when the run is finished.
+  bool Advance();
+  // Blocks until the run is finished.
+  void Finish();
+
+  const std::shared_ptr<Job>& job() const { return job_; }
+  // After the run finished. On success job()->result is whole, but for REFERENCE.
+  const absl::Status& status() const { return status_; }
+  // Where the caller was found to be gone.
+  std::optional<CancelStage> cancelled_at() const { return cancelled_at_; }
+  // The verdict of REPEAT, passed or not.
+  const std::optional<VerificationReport>& repeat() const { return repeat_; }
+
+ private:
+  enum class Stage : uint8_t { kNew, kKernel, kCopies, kAborting, kFinished };
+
+  bool repeats() const { return job_->call.options.verification == Verification::kRepeat; }
+  absl::Status CheckCaller(CancelStage stage);
+  absl::Status Prepare();
+  absl::Status StageInputs();
+  absl::Status Launch();
+  absl::Status StageOutputs();
+  absl::Status InputDigests();
+  absl::Status OutputDigests();
+  absl::Status RowDigests();
+  absl::Status CompareRepeats();
+  // After the copies: comparisons, row digests, report.
+  absl::Status Conclude();
+  void End(absl::Status status);
+
+  const Device& device_;
+  Lane& lane_;
+  std::shared_ptr<Job> job_;
+  Stage stage_ = Stage::kNew;
+  absl::Status status_;
+  std::optional<CancelStage> cancelled_at_;
+  std::optional<VerificationReport> repeat_;
+  std::vector<TensorView> inputs_;
+  // One set of outputs a run: two for REPEAT.
+  std::vector<std::vector<MutableTensorView>> outputs_;
+  std::vector<OutputTensor> second_;
+};
+
+}  // namespace rlk::server

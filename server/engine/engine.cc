@@ -1,0 +1,370 @@
+#include "server/engine/engine.h"
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "kernels/core/status.h"
+#include "kernels/registry/selector.h"
+#include "server/engine/contract_check.h"
+#include "server/engine/executor.h"
+#include "server/engine/job.h"
+#include "server/engine/reference.h"
+#include "server/engine/verification.h"
+
+namespace rlk::server {
+namespace {
+
+int64_t ResponseBytes(const CallResult& result) {
+  int64_t bytes = 0;
+  for (const OutputTensor& output : result.outputs) bytes += output.data.size;
+  return bytes;
+}
+
+std::vector<std::string> Transports(const Call& call) {
+  constexpr std::string_view kNames[] = {"inline", "resident", "host_arena"};
+  bool used[3] = {true, false, false};  // outputs are inline
+  for (const TensorArg& input : call.inputs) used[static_cast<size_t>(input.source)] = true;
+  std::vector<std::string> transports;
+  for (size_t i = 0; i < 3; ++i) {
+    if (used[i]) transports.emplace_back(kNames[i]);
+  }
+  return transports;
+}
+
+// Inline tensors are always a snapshot: nobody else can write the received bytes. LIVE, when it is
+// asked for, allows zero-copy and does not demand it, so SNAPSHOT (which promises more) is
+// reported. Arenas are LIVE unless SNAPSHOT is asked for or something needs it.
+InputCapture Capture(const Call& call) {
+  const CallOptions& options = call.options;
+  const bool forced = options.input_capture == InputCapture::kSnapshot || options.digest_tensors ||
+                      options.digest_rows || options.verification != Verification::kNone;
+  if (forced) return InputCapture::kSnapshot;
+  const bool arena =
+      std::any_of(call.inputs.begin(), call.inputs.end(),
+                  [](const TensorArg& input) { return input.source == TensorSource::kArena; });
+  return arena ? InputCapture::kLive : InputCapture::kSnapshot;
+}
+
+}  // namespace
+
+struct Engine::Impl {
+  Impl(Engine& engine_in, Observer* observer_in, TensorResolver* resolver_in)
+      : engine(engine_in),
+        observer(observer_in),
+        resolver(resolver_in),
+        reference(engine.options_.reference_threads, engine.options_.reference_calls_max,
+                  engine.tolerance_, observer_in) {}
+
+  void Submit(Call call, Done done);
+  absl::Status Enter();
+  void Leave();
+  absl::Status Resolve(Call& call) const;
+  absl::Status Prepare(Job& job, Executor*& executor) const;
+  absl::StatusOr<Executor*> PinnedDevice(const CallOptions& options) const;
+  absl::StatusOr<Executor*> PickDevice(DeviceKind kind) const;
+  absl::Status RefuseAfterLoss(const CallOptions& options) const;
+  Executor* Healthy(DeviceKind kind) const;
+  void OnLost(const Device& device);
+  void Complete(Job& job, const Done& done, absl::StatusOr<CallResult> outcome);
+
+  Engine& engine;
+  Observer* const observer;
+  TensorResolver* const resolver;
+  std::function<void(const DeviceInfo&)> on_device_lost;
+  std::vector<std::shared_ptr<Executor>> executors;
+
+  std::mutex mutex;
+  std::condition_variable idle;
+  int64_t in_flight = 0;  // guarded by mutex
+  bool draining = false;  // guarded by mutex
+  bool started = false;   // guarded by mutex
+  // A kind of device that was there has no healthy one left.
+  std::atomic<bool> lost_kind{false};
+  std::atomic<bool> accepting{false};
+
+  // Last, so that its threads end before what they use.
+  ReferencePool reference;
+};
+
+Engine::Engine(const Registry& registry, EngineOptions options, ToleranceContract tolerance,
+               std::vector<std::unique_ptr<Device>> devices, Observer* observer,
+               TensorResolver* resolver)
+    : registry_(registry), options_(std::move(options)), tolerance_(std::move(tolerance)) {
+  impl_ = std::make_unique<Impl>(*this, observer, resolver);
+  ExecutorOptions executor;
+  executor.limits = options_.limits;
+  executor.lanes = options_.lanes;
+  executor.watchdog_ms = options_.watchdog_ms;
+  executor.inline_run_bytes_max = options_.inline_run_bytes_max;
+  for (std::unique_ptr<Device>& device : devices) {
+    impl_->executors.push_back(std::make_shared<Executor>(
+        std::move(device), executor, observer, &impl_->reference,
+        [impl = impl_.get()](const Device& lost) { impl->OnLost(lost); }));
+  }
+}
+
+Engine::~Engine() {
+  Drain(std::chrono::steady_clock::time_point::max());
+  for (const auto& executor : impl_->executors) executor->Stop();
+}
+
+absl::Status Engine::Start() {
+  for (const auto& executor : impl_->executors) RLK_RETURN_IF_ERROR(executor->Start());
+  std::lock_guard<std::mutex> lock(impl_->mutex);
+  impl_->started = true;
+  impl_->accepting.store(!impl_->draining, std::memory_order_release);
+  return absl::OkStatus();
+}
+
+void Engine::Submit(Call call, Done done) { impl_->Submit(std::move(call), std::move(done)); }
+
+bool Engine::Drain(std::chrono::steady_clock::time_point deadline) {
+  std::unique_lock<std::mutex> lock(impl_->mutex);
+  impl_->draining = true;
+  impl_->accepting.store(false, std::memory_order_release);
+  const auto idle = [this] { return impl_->in_flight == 0; };
+  // A wait until the end of time overflows in some clocks.
+  if (deadline == std::chrono::steady_clock::time_point::max()) {
+    impl_->idle.wait(lock, idle);
+    return true;
+  }
+  return impl_->idle.wait_until(lock, deadline, idle);
+}
+
+bool Engine::serving() const {
+  return impl_->accepting.load(std::memory_order_acquire) &&
+         !impl_->lost_kind.load(std::memory_order_acquire);
+}
+
+void Engine::set_on_device_lost(std::function<void(const DeviceInfo&)> callback) {
+  impl_->on_device_lost = std::move(callback);
+}
+
+std::vector<const Device*> Engine::devices() const {
+  std::vector<const Device*> devices;
+  for (const auto& executor : impl_->executors) devices.push_back(&executor->device());
+  return devices;
+}
+
+absl::Status Engine::Impl::Enter() {
+  std::lock_guard<std::mutex> lock(mutex);
+  if (draining || !started) {
+    return MakeError(absl::StatusCode::kUnavailable, {Reason::kDraining, {}, {}, {}},
+                     draining ? "the server is shutting down" : "the engine has not started");
+  }
+  ++in_flight;
+  return absl::OkStatus();
+}
+
+void Engine::Impl::Leave() {
+  // Notified under the lock: the one that waits may destroy this as soon as it sees the count.
+  std::lock_guard<std::mutex> lock(mutex);
+  if (--in_flight == 0) idle.notify_all();
+}
+
+void Engine::Impl::Submit(Call call, Done done) {
+  const Clock::time_point now = Clock::now();
+  if (call.received == Clock::time_point()) call.received = now;
+  if (absl::Status status = Enter(); !status.ok()) {
+    // Without a place in the count nothing may be touched once `done` has run.
+    if (observer != nullptr) {
+      observer->OnRejected(Reason::kDraining);
+      observer->OnCallDone(call.method, status, nullptr, call.message_bytes, 0,
+                           Nanoseconds(Clock::now() - call.received));
+    }
+    done(std::move(status));
+    return;
+  }
+  if (observer != nullptr) observer->OnInFlight(1);
+  const auto job = std::make_shared<Job>();
+  job->call = std::move(call);
+  job->submitted = now;
+  job->on_complete = [this, done = std::move(done)](Job& ended,
+                                                    absl::StatusOr<CallResult> outcome) {
+    Complete(ended, done, std::move(outcome));
+  };
+  const bool reference_asked = job->call.options.verification == Verification::kReference;
+  Executor* executor = nullptr;
+  absl::Status status = job->CheckCaller(now);
+  const bool gone = !status.ok();
+  if (!gone) status = Prepare(*job, executor);
+  if (status.ok() && reference_asked) {
+    status = reference.Reserve();
+    job->holds_reference = status.ok();
+  }
+  if (status.ok()) status = executor->Submit(job);
+  if (status.ok()) return;
+  if (observer != nullptr) {
+    if (gone) {
+      observer->OnCancelled(CancelStage::kQueue);
+    } else {
+      const std::optional<ErrorDetail> detail = GetErrorDetail(status);
+      observer->OnRejected(detail ? detail->reason : Reason::kUnknown);
+    }
+  }
+  job->Complete(std::move(status));
+}
+
+absl::Status Engine::Impl::Resolve(Call& call) const {
+  for (TensorArg& input : call.inputs) {
+    if (input.source == TensorSource::kInline) continue;
+    if (resolver != nullptr) {
+      RLK_RETURN_IF_ERROR(resolver->Resolve(input));
+      continue;
+    }
+    const auto spec = static_cast<size_t>(input.spec);
+    const std::vector<TensorSpec>& specs = call.method->signature.inputs;
+    return InvalidArgument(Reason::kSourceNotSupported,
+                           spec < specs.size() ? specs[spec].name : std::string(),
+                           input.source == TensorSource::kResident ? "resident" : "arena",
+                           "data (inline)", "this server takes no such source");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Engine::Impl::Prepare(Job& job, Executor*& executor) const {
+  Call& call = job.call;
+  if (call.method == nullptr) {
+    return InvalidArgument(Reason::kUnknownOperator, {}, {}, {}, "the method is unknown");
+  }
+  RLK_RETURN_IF_ERROR(Resolve(call));
+  RLK_ASSIGN_OR_RETURN(
+      job.checked, CheckCall(call, {.limits = engine.options_.limits,
+                                    .refuse_large_replies = engine.options_.refuse_large_replies}));
+  const std::vector<MutableTensorView> outputs = PlannedViews(job.checked);
+  const KernelArgs args = MakeKernelArgs(job, job.checked.input_views, outputs);
+  if (call.method->decl.validate != nullptr) {
+    RLK_RETURN_IF_ERROR(call.method->decl.validate(args));
+  }
+  RLK_RETURN_IF_ERROR(RefuseAfterLoss(call.options));
+  RLK_ASSIGN_OR_RETURN(Executor* const pinned, PinnedDevice(call.options));
+
+  // Selection follows the capability of the GPU that will run the call: both come from one pick.
+  Executor* const candidate = pinned != nullptr ? pinned : Healthy(DeviceKind::kCuda);
+  SelectionQuery query;
+  query.contract = call.options.contract;
+  query.backend = call.options.backend;
+  query.allow_fallback = call.options.allow_fallback;
+  query.minimum_claim = call.options.minimum_claim;
+  query.has_cuda = candidate != nullptr && candidate->device().info().kind == DeviceKind::kCuda;
+  if (query.has_cuda) query.compute_capability = candidate->device().info().compute_capability;
+  RLK_ASSIGN_OR_RETURN(job.selection, Select(engine.registry_, *call.method, query, args));
+
+  const DeviceKind kind = BackendDevice(job.selection.variant->backend);
+  if (pinned != nullptr && pinned->device().info().kind != kind) {
+    return MakeError(
+        absl::StatusCode::kFailedPrecondition,
+        {Reason::kBackendUnavailable, "options.device_uuid", call.options.device_uuid,
+         "a device of backend " + std::string(BackendName(job.selection.variant->backend))},
+        "no variant runs this call on that device");
+  }
+  executor = candidate;
+  if (executor == nullptr || executor->device().info().kind != kind) {
+    RLK_ASSIGN_OR_RETURN(executor, PickDevice(kind));
+  }
+  if (call.options.verification == Verification::kReference) {
+    RLK_RETURN_IF_ERROR(CheckReferenceAvailable(*call.method, job.checked, engine.options_.limits,
+                                                engine.tolerance_));
+  }
+  if (job.selection.variant->workspace_bytes != nullptr) {
+    const KernelArgs selected = MakeKernelArgs(job, job.checked.input_views, outputs);
+    job.workspace_bytes = job.selection.variant->workspace_bytes(selected);
+  }
+
+  job.result.method = call.method;
+  CallReport& report = job.result.report;
+  report.contract = job.selection.contract->id;
+  report.backend = job.selection.variant->backend;
+  report.kernel = job.selection.variant->kernel;
+  report.claim = job.selection.claim;
+  report.rejected = job.selection.rejected;
+  report.fallback = job.selection.fallback;
+  report.attributes = job.checked.attributes;
+  report.input_capture = Capture(call);
+  report.transports = Transports(call);
+  report.phases.receive = std::max<int64_t>(Nanoseconds(job.submitted - call.received), 0);
+  return absl::OkStatus();
+}
+
+Executor* Engine::Impl::Healthy(DeviceKind kind) const {
+  Executor* best = nullptr;
+  for (const auto& executor : executors) {
+    if (executor->device().info().kind != kind || !executor->healthy()) continue;
+    if (best == nullptr || executor->load() < best->load()) best = executor.get();
+  }
+  return best;
+}
+
+// After the last device of a kind is lost the server is on its way out; only calls that name a
+// host backend still run. Selecting another backend by itself would be a silent fallback.
+absl::Status Engine::Impl::RefuseAfterLoss(const CallOptions& options) const {
+  if (!lost_kind.load(std::memory_order_acquire)) return absl::OkStatus();
+  if ((options.backend == BackendName(Backend::kCpu) ||
+       options.backend == BackendName(Backend::kGolden)) &&
+      Healthy(DeviceKind::kHost) != nullptr) {
+    return absl::OkStatus();
+  }
+  for (const auto& executor : executors) {
+    if (!executor->healthy()) {
+      return DeviceLostError(executor->device().info(), "the device is lost");
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Null when the call names no device.
+absl::StatusOr<Executor*> Engine::Impl::PinnedDevice(const CallOptions& options) const {
+  if (options.device_uuid.empty()) return nullptr;
+  std::string known;
+  for (const auto& executor : executors) {
+    const DeviceInfo& info = executor->device().info();
+    if (info.uuid == options.device_uuid) {
+      if (executor->healthy()) return executor.get();
+      return DeviceLostError(info, "the device is lost");
+    }
+    if (!known.empty()) known += ", ";
+    known += info.uuid;
+  }
+  return MakeError(absl::StatusCode::kFailedPrecondition,
+                   {Reason::kDeviceNotFound, "options.device_uuid", options.device_uuid, known},
+                   "this server has no such device");
+}
+
+absl::StatusOr<Executor*> Engine::Impl::PickDevice(DeviceKind kind) const {
+  if (Executor* executor = Healthy(kind); executor != nullptr) return executor;
+  for (const auto& executor : executors) {
+    if (executor->device().info().kind == kind) {
+      return DeviceLostError(executor->device().info(), "the device is lost");
+    }
+  }
+  return MakeError(absl::StatusCode::kFailedPrecondition,
+                   {Reason::kBackendUnavailable, "options.backend", {}, {}},
+                   "the backend has no device on this server");
+}
+
+void Engine::Impl::OnLost(const Device& device) {
+  const DeviceInfo& info = device.info();
+  if (Healthy(info.kind) != nullptr) return;
+  if (lost_kind.exchange(true, std::memory_order_acq_rel)) return;
+  if (on_device_lost) on_device_lost(info);
+}
+
+void Engine::Impl::Complete(Job& job, const Done& done, absl::StatusOr<CallResult> outcome) {
+  if (job.holds_reference) reference.Release();
+  if (observer != nullptr) {
+    const CallReport* report = outcome.ok() ? &outcome->report : nullptr;
+    observer->OnCallDone(
+        job.call.method, outcome.status(), report,
+        job.call.message_bytes > 0 ? job.call.message_bytes : job.checked.input_bytes,
+        outcome.ok() ? ResponseBytes(*outcome) : 0, Nanoseconds(Clock::now() - job.call.received));
+    observer->OnInFlight(-1);
+  }
+  done(std::move(outcome));
+  Leave();
+}
+
+}  // namespace rlk::server
