@@ -1,0 +1,72 @@
+#include "client/cli/args.h"
+
+#include "client/cli/numbers.h"
+#include "kernels/core/status.h"
+
+namespace rlk::cli {
+
+absl::StatusOr<Args> Args::Parse(const std::vector<std::string>& words,
+                                 const std::vector<OptionSpec>& specs) {
+  Args args;
+  bool options_ended = false;
+  for (size_t i = 0; i < words.size(); ++i) {
+    const std::string& word = words[i];
+    if (options_ended || word.rfind("--", 0) != 0) {
+      args.positional_.push_back(word);
+      continue;
+    }
+    if (word == "--") {
+      options_ended = true;
+      continue;
+    }
+    const size_t equals = word.find('=');
+    const std::string name = word.substr(0, equals);
+    const OptionSpec* spec = nullptr;
+    std::string allowed;
+    for (const OptionSpec& candidate : specs) {
+      if (name == candidate.name) spec = &candidate;
+      allowed += std::string(allowed.empty() ? "" : ", ") + candidate.name;
+    }
+    const auto bad = [&name](const std::string& allowed_text, const char* what) {
+      return InvalidArgument(Reason::kUnknownOption, name, "", allowed_text, what);
+    };
+    if (spec == nullptr) return bad(allowed, "the command has no such option");
+    std::string value;
+    if (equals != std::string::npos) {
+      if (!spec->takes_value) return bad("", "the option takes no value");
+      value = word.substr(equals + 1);
+    } else if (spec->takes_value) {
+      if (++i >= words.size()) return bad("", "the option needs a value");
+      value = words[i];
+    }
+    std::vector<std::string>& values = args.options_[name];
+    if (!values.empty() && !spec->repeated) return bad("", "the option is given twice");
+    values.push_back(value);
+  }
+  return args;
+}
+
+std::string Args::Get(const std::string& name, const std::string& fallback) const {
+  const auto it = options_.find(name);
+  return it == options_.end() ? fallback : it->second.front();
+}
+
+std::vector<std::string> Args::GetAll(const std::string& name) const {
+  const auto it = options_.find(name);
+  return it == options_.end() ? std::vector<std::string>() : it->second;
+}
+
+absl::StatusOr<int64_t> Args::GetInteger(const std::string& name, int64_t fallback, int64_t least,
+                                         int64_t most) const {
+  if (!Has(name)) return fallback;
+  const auto value = ParseInteger<int64_t>(Get(name));
+  if (!value || *value < least || *value > most) {
+    return InvalidArgument(
+        Reason::kUnknownOption, name, Get(name),
+        "an integer in [" + std::to_string(least) + ", " + std::to_string(most) + "]",
+        "the value is not allowed");
+  }
+  return *value;
+}
+
+}  // namespace rlk::cli

@@ -1,0 +1,147 @@
+#include "client/cli/command.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "client/cli/floor_server.h"
+#include "client/cli/render.h"
+#include "kernels/core/status.h"
+
+namespace rlk::cli {
+namespace {
+
+constexpr char kUsage[] = R"(rlk: calls an rlk server.
+
+  rlk info                      server, devices, backends, provenance, limits, capabilities
+  rlk ops [OPERATOR]            methods, contracts, claims, backends and why one is unavailable
+  rlk call OPERATOR.METHOD NAME=VALUE...
+      --contract ID             the arithmetic; default: the method's
+      --backend NAME            default: the server selects
+      --mode strict|auto        auto allows a fallback that happened while a backend loaded
+      --verify repeat|reference run twice and compare bits; compare with the FP64 reference
+      --want OUTPUT             an output that is computed on request only; may be repeated
+      --repeat N                call N times; all digests must be equal
+      --out FILE                .safetensors: all outputs under their names; .npy: one output
+    VALUE: a number, file.npy, file.safetensors#key,
+           random:SHAPE:DTYPE:SEED[:SCALE], e.g. random:2x3x257:bf16:7:30
+  rlk digest FILE[#KEY]|random:...  the digest the server reports for that tensor
+  rlk bench rpc                 small calls beside an empty gRPC call in the same run
+      --calls N --blocks N      latency: calls a block, blocks (default 2000, 5)
+      --callers A,B,...         throughput: concurrent callers (default 1,4,16,64)
+      --seconds S               throughput: length of a block (default 1)
+
+Everywhere: --server ADDR (host:port or unix:/path; default 127.0.0.1:50051), --timeout-ms N,
+--json (one JSON document on stdout).
+Exit codes: 0 ok; 1 refused by the server, or a check of its answer failed; 2 wrong command line or
+file; 3 no server answers.
+)";
+
+struct Command {
+  const char* name;
+  Outcome (*run)(const Args&);
+  std::vector<OptionSpec> options;
+};
+
+const std::vector<Command>& Commands() {
+  static const std::vector<Command> commands = {
+      {"info", RunInfo, {}},
+      {"ops", RunOps, {}},
+      {"call",
+       RunCall,
+       {{"--contract"},
+        {"--backend"},
+        {"--mode"},
+        {"--verify"},
+        {"--want", true, true},
+        {"--repeat"},
+        {"--out"}}},
+      {"digest", RunDigest, {}},
+      {"bench", RunBench, {{"--calls"}, {"--blocks"}, {"--callers"}, {"--seconds"}}},
+  };
+  return commands;
+}
+
+Outcome ErrorOutcome(const absl::Status& status, int exit_code) {
+  Outcome outcome;
+  outcome.exit_code = exit_code;
+  outcome.json = Dump({{"error", StatusJson(status)}});
+  outcome.failures.push_back(absl::StatusCodeToString(status.code()) + ": " +
+                             std::string(status.message()));
+  return outcome;
+}
+
+Outcome Dispatch(const std::vector<std::string>& words) {
+  const std::string name = words[0];
+  std::vector<std::string> names;
+  for (const Command& command : Commands()) {
+    names.push_back(command.name);
+    if (name != command.name) continue;
+    std::vector<OptionSpec> options = command.options;
+    options.insert(options.end(), {{"--server"}, {"--timeout-ms"}, {"--json", false}});
+    const absl::StatusOr<Args> args =
+        Args::Parse(std::vector<std::string>(words.begin() + 1, words.end()), options);
+    if (!args.ok()) return UsageError(args.status());
+    return command.run(*args);
+  }
+  return UsageError(InvalidArgument(Reason::kUnknownOption, "COMMAND", name,
+                                    client::JoinNames(names), "there is no such command"));
+}
+
+bool Contains(const std::vector<std::string>& words, const std::string& word) {
+  for (const std::string& candidate : words) {
+    if (candidate == "--") return false;
+    if (candidate == word) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+Outcome UsageError(const absl::Status& status) { return ErrorOutcome(status, kExitUsage); }
+
+Outcome ConnectError(const absl::Status& status) {
+  return ErrorOutcome(
+      status, status.code() == absl::StatusCode::kInvalidArgument ? kExitUsage : kExitUnreachable);
+}
+
+Outcome CallError(const absl::Status& status) {
+  // A server that drains says why; silence has no detail.
+  const bool silent =
+      status.code() == absl::StatusCode::kUnavailable && !GetErrorDetail(status).has_value();
+  return ErrorOutcome(status, silent ? kExitUnreachable : kExitRefused);
+}
+
+std::string ServerAddress(const Args& args) { return args.Get("--server", "127.0.0.1:50051"); }
+
+absl::StatusOr<client::Client> Connect(const Args& args) {
+  client::ClientOptions options;
+  RLK_ASSIGN_OR_RETURN(const int64_t timeout_ms,
+                       args.GetInteger("--timeout-ms", 0, 1, int64_t{1} << 31));
+  if (timeout_ms > 0) {
+    options.default_timeout = std::chrono::milliseconds(timeout_ms);
+    options.connect_timeout = std::min(options.connect_timeout, *options.default_timeout);
+  }
+  return client::Client::Connect(ServerAddress(args), options);
+}
+
+int RunCommand(const std::vector<std::string>& words, std::ostream& out, std::ostream& err) {
+  if (words.empty()) {
+    err << kUsage;
+    return kExitUsage;
+  }
+  if (words[0] == "help" || Contains(words, "--help") || words[0] == "-h") {
+    out << kUsage;
+    return kExitOk;
+  }
+  if (words[0] == kFloorServerCommand) return RunFloorServer(words);
+  const Outcome outcome = Dispatch(words);
+  if (Contains(words, "--json")) {
+    out << outcome.json << "\n";
+  } else {
+    out << outcome.text;
+  }
+  for (const std::string& failure : outcome.failures) err << "rlk: " << failure << "\n";
+  return out.flush() ? outcome.exit_code : kExitRefused;
+}
+
+}  // namespace rlk::cli

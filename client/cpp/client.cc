@@ -1,0 +1,256 @@
+#include "client/cpp/client.h"
+
+#include <grpcpp/create_channel.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/security/credentials.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <utility>
+
+#include "client/cpp/message.h"
+#include "client/cpp/status_map.h"
+#include "client/cpp/transport.h"
+#include "kernels/core/status.h"
+#include "rlk/v1/server.grpc.pb.h"
+
+namespace rlk::client {
+namespace {
+
+using Clock = std::chrono::system_clock;
+using Timeout = std::optional<std::chrono::milliseconds>;
+
+absl::Status CheckAddress(const std::string& address) {
+  if (address.rfind("unix:", 0) == 0) {
+    if (address.size() > 5) return absl::OkStatus();
+  } else {
+    const size_t colon = address.rfind(':');
+    const std::string port = colon == std::string::npos ? "" : address.substr(colon + 1);
+    const bool digits = !port.empty() && port.size() <= 5 &&
+                        port.find_first_not_of("0123456789") == std::string::npos;
+    if (digits && colon > 0 && std::stoi(port) >= 1 && std::stoi(port) <= 65535) {
+      return absl::OkStatus();
+    }
+  }
+  return InvalidArgument(Reason::kUnknownOption, "address", address, "host:port or unix:/path",
+                         "the address is malformed");
+}
+
+absl::Status WaitForServer(grpc::Channel& channel, const std::string& address,
+                           const ClientOptions& options) {
+  const auto deadline = Clock::now() + options.connect_timeout;
+  for (;;) {
+    const grpc_connectivity_state state = channel.GetState(true);
+    if (state == GRPC_CHANNEL_READY) return absl::OkStatus();
+    const bool refused = state == GRPC_CHANNEL_TRANSIENT_FAILURE && !options.wait_for_server;
+    if (refused || !channel.WaitForStateChange(state, deadline)) {
+      return absl::UnavailableError(
+          "no server answers at " + address +
+          (refused ? "" : " within " + std::to_string(options.connect_timeout.count()) + " ms"));
+    }
+  }
+}
+
+void SetDeadline(const Timeout& timeout, grpc::ClientContext& context) {
+  if (timeout) context.set_deadline(Clock::now() + *timeout);
+}
+
+absl::StatusOr<CallResult> Finish(const wire::MethodBinding& method, const grpc::Status& status,
+                                  grpc::ByteBuffer* reply) {
+  if (!status.ok()) return FromGrpc(status);
+  RLK_ASSIGN_OR_RETURN(const wire::InputBytes bytes, FromByteBuffer(reply));
+  return DecodeReply(method, bytes);
+}
+
+// What one asynchronous call needs while it is in flight.
+struct Flight {
+  const wire::MethodBinding* method = nullptr;
+  grpc::ClientContext context;
+  grpc::ByteBuffer request, reply;
+  // The channel and the bindings must outlive the call.
+  std::shared_ptr<const void> client;
+};
+
+}  // namespace
+
+const Tensor* CallResult::Output(const std::string& name) const {
+  for (const auto& [output, tensor] : outputs) {
+    if (output == name) return &tensor;
+  }
+  return nullptr;
+}
+
+std::string JoinNames(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+struct Client::Impl {
+  ClientOptions options;
+  std::vector<wire::MethodBinding> methods;
+  std::map<std::string, const wire::MethodBinding*> by_name;
+  std::shared_ptr<grpc::Channel> channel;
+  mutable std::unique_ptr<grpc::GenericStub> stub;
+  std::unique_ptr<rlk::v1::ServerService::Stub> server;
+
+  Timeout TimeoutOf(const CallRequest& request) const {
+    return request.timeout ? request.timeout : options.default_timeout;
+  }
+};
+
+struct PendingCall::State {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::optional<absl::StatusOr<CallResult>> result;
+  std::shared_ptr<void> flight;  // a Flight; null where nothing was sent
+
+  void Set(absl::StatusOr<CallResult> value) {
+    std::lock_guard lock(mutex);
+    result.emplace(std::move(value));
+    changed.notify_all();
+  }
+};
+
+PendingCall::PendingCall(std::shared_ptr<State> state) : state_(std::move(state)) {}
+PendingCall::PendingCall(PendingCall&&) noexcept = default;
+
+PendingCall& PendingCall::operator=(PendingCall&& other) noexcept {
+  if (this != &other) {
+    if (state_ != nullptr) Cancel();
+    state_ = std::move(other.state_);
+  }
+  return *this;
+}
+
+PendingCall::~PendingCall() {
+  if (state_ != nullptr) Cancel();
+}
+
+bool PendingCall::Ready() const {
+  std::lock_guard lock(state_->mutex);
+  return state_->result.has_value();
+}
+
+bool PendingCall::WaitFor(std::chrono::milliseconds timeout) const {
+  std::unique_lock lock(state_->mutex);
+  return state_->changed.wait_for(lock, timeout, [this] { return state_->result.has_value(); });
+}
+
+void PendingCall::Cancel() {
+  if (!Ready() && state_->flight != nullptr) {
+    static_cast<Flight*>(state_->flight.get())->context.TryCancel();
+  }
+}
+
+absl::StatusOr<CallResult> PendingCall::Get() {
+  std::unique_lock lock(state_->mutex);
+  state_->changed.wait(lock, [this] { return state_->result.has_value(); });
+  return std::move(*state_->result);
+}
+
+Client::Client(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+Client::Client(Client&&) noexcept = default;
+Client& Client::operator=(Client&&) noexcept = default;
+Client::~Client() = default;
+
+absl::StatusOr<Client> Client::Connect(const std::string& address, const ClientOptions& options) {
+  RLK_RETURN_IF_ERROR(CheckAddress(address));
+  auto impl = std::make_shared<Impl>();
+  impl->options = options;
+  RLK_ASSIGN_OR_RETURN(impl->methods, wire::CompileSignatures(wire::OperatorFiles()));
+  for (const wire::MethodBinding& method : impl->methods) {
+    impl->by_name[method.signature.method] = &method;
+  }
+  impl->channel = grpc::CreateChannel(address, grpc::InsecureChannelCredentials());
+  RLK_RETURN_IF_ERROR(WaitForServer(*impl->channel, address, options));
+  impl->stub = std::make_unique<grpc::GenericStub>(impl->channel);
+  impl->server = rlk::v1::ServerService::NewStub(impl->channel);
+  return Client(std::move(impl));
+}
+
+const std::vector<wire::MethodBinding>& Client::methods() const { return impl_->methods; }
+
+absl::StatusOr<const wire::MethodBinding*> Client::FindMethod(const std::string& method) const {
+  const auto it = impl_->by_name.find(method);
+  if (it != impl_->by_name.end()) return it->second;
+  std::vector<std::string> names;
+  for (const auto& [name, binding] : impl_->by_name) names.push_back(name);
+  return InvalidArgument(Reason::kUnknownOperator, "method", method, JoinNames(names),
+                         "there is no method of this name");
+}
+
+absl::StatusOr<CallResult> Client::Call(const CallRequest& request) const {
+  RLK_ASSIGN_OR_RETURN(const wire::MethodBinding* const method, FindMethod(request.method));
+  RLK_ASSIGN_OR_RETURN(wire::OutputBytes message,
+                       EncodeRequest(*method, request, impl_->options.inline_bytes_max));
+  const grpc::ByteBuffer buffer = ToByteBuffer(std::move(message));
+  grpc::ClientContext context;
+  SetDeadline(impl_->TimeoutOf(request), context);
+  // A queue of its own lets the calling thread do the polling: no hand-over to another thread.
+  grpc::CompletionQueue queue;
+  grpc::ByteBuffer reply;
+  grpc::Status status;
+  auto call = impl_->stub->PrepareUnaryCall(&context, method->signature.rpc, buffer, &queue);
+  call->StartCall();
+  call->Finish(&reply, &status, nullptr);
+  void* tag = nullptr;
+  bool ok = false;
+  const bool answered = queue.Next(&tag, &ok);
+  queue.Shutdown();
+  if (!answered || !ok) return absl::InternalError("the call's completion queue ended early");
+  return Finish(*method, status, &reply);
+}
+
+void Client::Start(const CallRequest& request, std::function<void(absl::StatusOr<CallResult>)> done,
+                   std::shared_ptr<void>* in_flight) const {
+  const auto method = FindMethod(request.method);
+  if (!method.ok()) return done(method.status());
+  auto message = EncodeRequest(**method, request, impl_->options.inline_bytes_max);
+  if (!message.ok()) return done(message.status());
+  auto flight = std::make_shared<Flight>();
+  flight->method = *method;
+  flight->client = impl_;
+  flight->request = ToByteBuffer(std::move(*message));
+  SetDeadline(impl_->TimeoutOf(request), flight->context);
+  if (in_flight != nullptr) *in_flight = flight;
+  impl_->stub->UnaryCall(&flight->context, (*method)->signature.rpc, grpc::StubOptions(),
+                         &flight->request, &flight->reply,
+                         [flight, done = std::move(done)](grpc::Status status) {
+                           done(Finish(*flight->method, status, &flight->reply));
+                         });
+}
+
+void Client::CallThen(const CallRequest& request,
+                      std::function<void(absl::StatusOr<CallResult>)> done) const {
+  Start(request, std::move(done), nullptr);
+}
+
+PendingCall Client::CallAsync(const CallRequest& request) const {
+  auto state = std::make_shared<PendingCall::State>();
+  Start(
+      request, [state](absl::StatusOr<CallResult> result) { state->Set(std::move(result)); },
+      &state->flight);
+  return PendingCall(std::move(state));
+}
+
+absl::StatusOr<rlk::v1::GetInfoResponse> Client::GetInfo() const {
+  grpc::ClientContext context;
+  SetDeadline(impl_->options.default_timeout, context);
+  rlk::v1::GetInfoResponse response;
+  RLK_RETURN_IF_ERROR(FromGrpc(impl_->server->GetInfo(&context, {}, &response)));
+  return response;
+}
+
+absl::StatusOr<rlk::v1::ListOperatorsResponse> Client::ListOperators(
+    const std::string& operator_name) const {
+  grpc::ClientContext context;
+  SetDeadline(impl_->options.default_timeout, context);
+  rlk::v1::ListOperatorsRequest request;
+  request.set_operator_(operator_name);
+  rlk::v1::ListOperatorsResponse response;
+  RLK_RETURN_IF_ERROR(FromGrpc(impl_->server->ListOperators(&context, request, &response)));
+  return response;
+}
+
+}  // namespace rlk::client

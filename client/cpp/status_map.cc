@@ -20,6 +20,18 @@ std::string Metadata(const google::rpc::ErrorInfo& info, const char* key) {
   return it == info.metadata().end() ? std::string() : it->second;
 }
 
+// The server's message was composed by MakeError, which will put field and allowed set around it
+// again.
+std::string WithoutDetail(std::string message, const ErrorDetail& detail) {
+  const std::string prefix = detail.field.empty() ? "" : detail.field + ": ";
+  const std::string suffix = detail.allowed.empty() ? "" : "; allowed: " + detail.allowed;
+  if (message.size() >= prefix.size() + suffix.size() && message.rfind(prefix, 0) == 0 &&
+      message.compare(message.size() - suffix.size(), suffix.size(), suffix) == 0) {
+    message = message.substr(prefix.size(), message.size() - prefix.size() - suffix.size());
+  }
+  return message;
+}
+
 }  // namespace
 
 absl::Status FromGrpc(const grpc::Status& status) {
@@ -45,7 +57,7 @@ absl::Status FromGrpc(const grpc::Status& status) {
     }
   }
   if (!found) return absl::Status(code, status.error_message());
-  return MakeError(code, detail, status.error_message());
+  return MakeError(code, detail, WithoutDetail(status.error_message(), detail));
 }
 
 }  // namespace rlk::client

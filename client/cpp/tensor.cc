@@ -10,7 +10,7 @@ namespace {
 
 absl::Status BadTensor(Reason reason, const std::string& name, const std::string& value,
                        const std::string& allowed, const std::string& what) {
-  return InvalidArgument(reason, name, value, allowed, name + ": " + what);
+  return InvalidArgument(reason, name, value, allowed, what);
 }
 
 }  // namespace
@@ -31,7 +31,7 @@ absl::StatusOr<Tensor> Tensor::Allocate(DType dtype, std::span<const int64_t> sh
   auto* memory = new (std::nothrow) std::byte[static_cast<size_t>(bytes) + 1];
   if (memory == nullptr) {
     return MakeError(absl::StatusCode::kResourceExhausted,
-                     {.reason = Reason::kBytesExhausted, .value = std::to_string(bytes)},
+                     {Reason::kBytesExhausted, name, std::to_string(bytes), "", 0},
                      "no memory for a tensor of " + std::to_string(bytes) + " bytes");
   }
   tensor.data_.reset(memory);
@@ -52,8 +52,7 @@ TensorRef Tensor::ref() const {
 
 absl::StatusOr<int64_t> SourceBytes(const TensorRef& tensor, const std::string& name) {
   if (DTypeSize(tensor.dtype) == 0) {
-    return BadTensor(Reason::kDtypeNotAllowed, name,
-                     std::to_string(static_cast<int>(tensor.dtype)),
+    return BadTensor(Reason::kDtypeNotAllowed, name, std::to_string(static_cast<int>(tensor.dtype)),
                      "F32, F16, BF16, F64, I32, I64, U8, BOOL", "the tensor has no dtype");
   }
   bool empty = false;
@@ -85,8 +84,8 @@ absl::StatusOr<int64_t> SourceBytes(const TensorRef& tensor, const std::string& 
     const auto product = CheckedProduct(tensor.shape.span());
     last = product ? std::optional<int64_t>(*product - 1) : std::nullopt;
   }
-  const auto elements = empty ? std::optional<int64_t>(0)
-                              : (last ? CheckedAdd(*last, 1) : std::nullopt);
+  const auto elements =
+      empty ? std::optional<int64_t>(0) : (last ? CheckedAdd(*last, 1) : std::nullopt);
   const auto bytes = elements ? CheckedMul(*elements, DTypeSize(tensor.dtype)) : std::nullopt;
   if (!bytes || *bytes == INT64_MAX) {
     return BadTensor(Reason::kShapeMismatch, name, "overflow", "a size in bytes below 2^63",

@@ -19,16 +19,16 @@ namespace rlk::client {
 struct TensorRef {
   DType dtype = DType::kUnspecified;
   // Row-major sizes, rank at most 8; a scalar has rank 0. A size may be 0.
-  Dims shape;
+  Dims shape = {};
   // Distance between neighbours along each dimension, in elements, not negative. Absent: C order.
   // Only the elements from the first to the last one that the strides reach are sent.
-  std::optional<Dims> strides;
+  std::optional<Dims> strides = std::nullopt;
   // The first element. May be null when the tensor has no elements.
   const void* data = nullptr;
   // Keeps `data` alive. With an owner, large payloads are sent by reference: a transport may look
   // at them after a call that was cancelled or ran out of time has returned. Without an owner the
   // payload is copied once before the call starts, so the caller may free it on return.
-  std::shared_ptr<const void> owner;
+  std::shared_ptr<const void> owner = nullptr;
 };
 
 // A tensor in host memory that this object owns, in C order. Movable; copies share nothing.

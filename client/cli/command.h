@@ -1,0 +1,54 @@
+// The commands of `rlk`. Each computes an Outcome; RunCommand prints it as text or as one JSON
+// document. README.md describes both.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/cli/args.h"
+#include "client/cpp/client.h"
+
+namespace rlk::cli {
+
+inline constexpr int kExitOk = 0;
+// The server refused or did not finish the call, or a check of its answer failed.
+inline constexpr int kExitRefused = 1;
+// The command line, or a file that it names, is wrong. Nothing was sent.
+inline constexpr int kExitUsage = 2;
+// No server answers.
+inline constexpr int kExitUnreachable = 3;
+
+struct Outcome {
+  int exit_code = kExitOk;
+  // For stdout: one of the two.
+  std::string json;
+  std::string text;
+  // For stderr, one line each; empty when all is well.
+  std::vector<std::string> failures;
+};
+
+// Runs `rlk WORDS...`, with words not counting the program's name.
+int RunCommand(const std::vector<std::string>& words, std::ostream& out, std::ostream& err);
+
+// An error found before anything was sent: exit code 2.
+Outcome UsageError(const absl::Status& status);
+// An error of Connect: 2 for a malformed address, otherwise 3.
+Outcome ConnectError(const absl::Status& status);
+// An error of a call: 3 when no server answers, otherwise 1.
+Outcome CallError(const absl::Status& status);
+
+// Connects to --server.
+absl::StatusOr<client::Client> Connect(const Args& args);
+std::string ServerAddress(const Args& args);
+
+Outcome RunInfo(const Args& args);
+Outcome RunOps(const Args& args);
+Outcome RunCall(const Args& args);
+Outcome RunDigest(const Args& args);
+Outcome RunBench(const Args& args);
+
+}  // namespace rlk::cli

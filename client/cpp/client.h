@@ -1,0 +1,146 @@
+// The C++ client of an rlk server.
+//
+//   absl::StatusOr<Client> client = Client::Connect("127.0.0.1:50051");
+//   CallRequest request{.method = "final_logit_softcap.forward"};
+//   request.inputs.push_back({"x", {.dtype = DType::kF32, .shape = {2, 3}, .data = logits}});
+//   request.attributes = {{"softcap", 20.0}};
+//   absl::StatusOr<CallResult> result = client->Call(request);
+//   std::span<const float> y = result->Output("y")->as<float>();
+//
+// Every method of every operator can be called this way: names, types and dims come from the
+// descriptors compiled into the library. Typed functions stand beside it, one header an operator.
+//
+// Errors are absl::Status. GetErrorDetail (kernels/core/status.h) gives reason, field, value and
+// allowed set of each error that the server or this library found. UNAVAILABLE: no server answers.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/cpp/tensor.h"
+#include "kernels/core/dtype.h"
+#include "proto/wire/signatures.h"
+#include "rlk/v1/call.pb.h"
+#include "rlk/v1/server.pb.h"
+
+namespace rlk::client {
+
+// Bytes of one request message; a larger call is refused before it is sent (MESSAGE_TOO_LARGE).
+inline constexpr int64_t kInlineBytesMax = int64_t{2} << 20;
+
+struct ClientOptions {
+  // How long Connect waits for the server. A refused connection ends the wait at once, unless
+  // wait_for_server is set.
+  std::chrono::milliseconds connect_timeout{5000};
+  // Keep trying until connect_timeout: for a server that is just starting.
+  bool wait_for_server = false;
+  // Deadline of calls that name none; absent waits for ever.
+  std::optional<std::chrono::milliseconds> default_timeout = std::nullopt;
+  int64_t inline_bytes_max = kInlineBytesMax;
+};
+
+// An attribute by its type in the message: double, int64, bool, a dtype ("output_dtype"), or an
+// enumerator by its lower-case name without the enum's prefix ("silu"). An integer is taken where
+// a double is expected.
+using Attribute = std::variant<double, int64_t, bool, DType, std::string>;
+
+struct CallRequest {
+  // "operator.method", e.g. "final_logit_softcap.forward".
+  std::string method;
+  // By input name. The values of an input that takes several tensors are given under one name, in
+  // order.
+  std::vector<std::pair<std::string, TensorRef>> inputs = {};
+  // By attribute name; those not given take the server's defaults.
+  std::map<std::string, Attribute> attributes = {};
+  // Contract, backend, mode, digests, verification, ...: proto/rlk/v1/call.proto.
+  rlk::v1::CallOptions options = {};
+  std::optional<std::chrono::milliseconds> timeout = std::nullopt;
+};
+
+struct CallResult {
+  // In the order of the reply's fields. Outputs that were not wanted are not listed.
+  std::vector<std::pair<std::string, Tensor>> outputs;
+  rlk::v1::CallReport report;
+
+  // The output of that name; null when it is not there.
+  const Tensor* Output(const std::string& name) const;
+};
+
+// A call in flight. Movable. Dropping it without Get cancels the call and does not block.
+class PendingCall {
+ public:
+  struct State;
+  explicit PendingCall(std::shared_ptr<State> state);
+  PendingCall(PendingCall&&) noexcept;
+  PendingCall& operator=(PendingCall&&) noexcept;
+  ~PendingCall();
+
+  bool Ready() const;
+  // False when `timeout` passed first.
+  bool WaitFor(std::chrono::milliseconds timeout) const;
+  // The call ends with CANCELLED unless it was done already.
+  void Cancel();
+  // Waits; call it once.
+  absl::StatusOr<CallResult> Get();
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+// A connection to one server. Movable; all const member functions may be called from any number of
+// threads at once. The channel is gRPC's default channel: no limits are raised, and retries of
+// UNAVAILABLE are those of gRPC's default service config.
+class Client {
+ public:
+  // `address`: "host:port" (IPv6: "[::1]:port") or "unix:/path". INVALID_ARGUMENT when it is
+  // neither, UNAVAILABLE (naming the address) when no server answers.
+  static absl::StatusOr<Client> Connect(const std::string& address,
+                                        const ClientOptions& options = {});
+  Client(Client&&) noexcept;
+  Client& operator=(Client&&) noexcept;
+  ~Client();
+
+  // Calls and waits. Errors of the request that need no server (unknown method, input or
+  // attribute, a message above the inline limit) are found before anything is sent.
+  absl::StatusOr<CallResult> Call(const CallRequest& request) const;
+
+  // Starts the call. The tensors' memory follows the rule of TensorRef::owner; nothing else of
+  // `request` is used after this returns. Errors found before sending come from Get too.
+  PendingCall CallAsync(const CallRequest& request) const;
+
+  // As CallAsync; `done` runs once, on a thread of gRPC or, for errors found before sending, on
+  // this one. It must not block.
+  void CallThen(const CallRequest& request,
+                std::function<void(absl::StatusOr<CallResult>)> done) const;
+
+  absl::StatusOr<rlk::v1::GetInfoResponse> GetInfo() const;
+  // All operators, or one.
+  absl::StatusOr<rlk::v1::ListOperatorsResponse> ListOperators(
+      const std::string& operator_name = "") const;
+
+  // The methods that this library knows, from its compiled-in descriptors.
+  const std::vector<wire::MethodBinding>& methods() const;
+  // INVALID_ARGUMENT (kUnknownOperator, with the allowed set) for a name that is not among them.
+  absl::StatusOr<const wire::MethodBinding*> FindMethod(const std::string& method) const;
+
+ private:
+  struct Impl;
+  void Start(const CallRequest& request, std::function<void(absl::StatusOr<CallResult>)> done,
+             std::shared_ptr<void>* in_flight) const;
+  explicit Client(std::shared_ptr<const Impl> impl);
+  std::shared_ptr<const Impl> impl_;
+};
+
+// Text for allowed sets: "a, b, c".
+std::string JoinNames(const std::vector<std::string>& names);
+
+}  // namespace rlk::client
