@@ -1,0 +1,280 @@
+#include "tests/fuzz/checks.h"
+
+#include <atomic>
+#include <memory>
+#include <random>
+#include <utility>
+
+#include "google/protobuf/io/coded_stream.h"
+#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
+#include "kernels/core/status.h"
+#include "proto/wire/call_codec.h"
+#include "proto/wire/codec.h"
+#include "proto/wire/signatures.h"
+#include "rlk/v1/activation.pb.h"
+#include "test_messages.pb.h"
+
+namespace rlk::fuzz {
+namespace {
+
+using google::protobuf::Descriptor;
+using google::protobuf::Message;
+using wire::InputBytes;
+using wire::OutputBytes;
+using wire::Payload;
+using wire::SplitMessage;
+
+std::atomic<int64_t> accepted = 0;
+
+constexpr int64_t kTensorsMax = 8;
+
+// Cuts `bytes` into pieces of 0 to 40 bytes that `seed` decides; 0 leaves one piece.
+InputBytes Cut(std::string_view bytes, uint8_t seed) {
+  const auto* data = reinterpret_cast<const std::byte*>(bytes.data());
+  InputBytes input;
+  if (seed == 0) {
+    input.pieces.emplace_back(data, bytes.size());
+    return input;
+  }
+  std::minstd_rand random(seed);
+  const auto piece_max = static_cast<uint32_t>(seed % 41);
+  for (size_t at = 0; at < bytes.size();) {
+    const size_t size = std::min<size_t>(random() % (piece_max + 1), bytes.size() - at);
+    input.pieces.emplace_back(data + at, size);
+    at += size;
+    if (piece_max == 0) {
+      input.pieces.emplace_back(data + at, bytes.size() - at);
+      break;
+    }
+  }
+  return input;
+}
+
+std::string Flatten(const HostBytes& bytes) {
+  std::string flat;
+  for (const auto& piece : bytes.pieces) {
+    flat.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+  }
+  GOOGLE_CHECK_EQ(static_cast<int64_t>(flat.size()), bytes.size);
+  return flat;
+}
+
+std::string Flatten(const OutputBytes& pieces) {
+  std::string flat;
+  for (const auto& piece : pieces) {
+    GOOGLE_CHECK(piece.text.empty() || piece.payload.empty());
+    flat.append(piece.text);
+    flat.append(reinterpret_cast<const char*>(piece.payload.data()), piece.payload.size());
+  }
+  return flat;
+}
+
+std::string Serialize(const Message& message) {
+  std::string bytes;
+  {
+    google::protobuf::io::StringOutputStream stream(&bytes);
+    google::protobuf::io::CodedOutputStream coded(&stream);
+    coded.SetSerializationDeterministic(true);
+    message.SerializePartialToCodedStream(&coded);
+  }
+  return bytes;
+}
+
+void ExpectSame(const SplitMessage& a, const SplitMessage& b) {
+  GOOGLE_CHECK_EQ(Serialize(*a.message), Serialize(*b.message));
+  GOOGLE_CHECK_EQ(a.payloads.size(), b.payloads.size());
+  for (size_t i = 0; i < a.payloads.size(); ++i) {
+    const Payload& one = a.payloads[i];
+    bool found = false;
+    for (const Payload& other : b.payloads) {
+      if (one.field_number != other.field_number || one.index != other.index) continue;
+      GOOGLE_CHECK_EQ(Flatten(one.bytes), Flatten(other.bytes));
+      found = true;
+    }
+    GOOGLE_CHECK(found);
+  }
+}
+
+void ExpectReason(const absl::Status& status) {
+  const auto detail = GetErrorDetail(status);
+  GOOGLE_CHECK(detail.has_value()) << std::string(status.message());
+  GOOGLE_CHECK(detail->reason != Reason::kUnknown && detail->reason != Reason::kInternal)
+      << std::string(status.message());
+  GOOGLE_CHECK(status.code() == absl::StatusCode::kInvalidArgument);
+}
+
+const std::vector<const Descriptor*>& MessageTypes() {
+  static const auto& types = *new std::vector<const Descriptor*>{
+      rlk::v1::FinalLogitSoftcapForwardRequest::descriptor(),
+      rlk::v1::FinalLogitSoftcapBackwardRequest::descriptor(),
+      rlk::v1::FinalLogitSoftcapForwardResponse::descriptor(),
+      rlk::v1::FinalLogitSoftcapBackwardResponse::descriptor(),
+      rlk::test::Everything::descriptor(),
+      rlk::test::GatherAllForwardRequest::descriptor(),
+  };
+  return types;
+}
+
+struct BoundMethod {
+  std::unique_ptr<Method> method;
+  const Descriptor* request = nullptr;
+};
+
+const std::vector<BoundMethod>& Methods() {
+  static const auto& methods = *[] {
+    auto* result = new std::vector<BoundMethod>;
+    auto files = wire::OperatorFiles();
+    files.push_back(rlk::test::GatherAllForwardRequest::descriptor()->file());
+    auto bindings = wire::CompileSignatures(files);
+    GOOGLE_CHECK(bindings.ok()) << std::string(bindings.status().message());
+    for (auto& binding : *bindings) {
+      auto method = std::make_unique<Method>();
+      method->signature = std::move(binding.signature);
+      result->push_back({std::move(method), binding.descriptor->input_type()});
+    }
+    return result;
+  }();
+  return methods;
+}
+
+void CheckInput(const TensorArg& input, const MethodSignature& signature) {
+  GOOGLE_CHECK_LT(static_cast<size_t>(input.spec), signature.inputs.size());
+  GOOGLE_CHECK_GT(DTypeSize(input.dtype), 0);
+  GOOGLE_CHECK_EQ(input.shape.rank(), input.strides.rank());
+  int64_t span = 1;
+  for (int i = 0; i < input.shape.rank(); ++i) {
+    GOOGLE_CHECK_GE(input.shape[i], 0);
+    GOOGLE_CHECK_GE(input.strides[i], 0);
+    if (input.shape[i] == 0) span = 0;
+  }
+  // Neither may overflow, whatever the input: the sanitizer watches.
+  ElementCount(input.shape);
+  IsContiguous(input.shape, input.strides);
+  for (int i = 0; span > 0 && i < input.shape.rank(); ++i) {
+    span += (input.shape[i] - 1) * input.strides[i];
+  }
+  if (input.source == TensorSource::kInline) {
+    GOOGLE_CHECK_EQ(input.data.size, span * DTypeSize(input.dtype));
+    Flatten(input.data);
+  }
+}
+
+template <typename M>
+std::string Seed(size_t type, const M& message) {
+  std::string seed{static_cast<char>(type), 0};
+  return seed.append(message.SerializeAsString());
+}
+
+rlk::v1::Tensor MakeTensor(rlk::v1::DataType dtype, std::vector<int64_t> shape, size_t bytes) {
+  rlk::v1::Tensor tensor;
+  tensor.set_dtype(dtype);
+  for (const int64_t size : shape) tensor.add_shape(size);
+  tensor.set_data(std::string(bytes, '\x3c'));
+  return tensor;
+}
+
+}  // namespace
+
+void CheckSplit(std::span<const uint8_t> input) {
+  if (input.size() < kHeaderBytes) return;
+  const Descriptor* type = MessageTypes()[input[0] % MessageTypes().size()];
+  const std::string_view bytes(reinterpret_cast<const char*>(input.data()) + kHeaderBytes,
+                               input.size() - kHeaderBytes);
+  const auto whole = wire::Split(type, Cut(bytes, 0), kTensorsMax);
+  const auto cut = wire::Split(type, Cut(bytes, input[1]), kTensorsMax);
+  GOOGLE_CHECK_EQ(whole.ok(), cut.ok());
+  if (!whole.ok()) {
+    GOOGLE_CHECK(whole.status() == cut.status()) << std::string(cut.status().message());
+    ExpectReason(whole.status());
+    return;
+  }
+  accepted.fetch_add(1, std::memory_order_relaxed);
+  ExpectSame(*whole, *cut);
+
+  // protobuf reads the same message, and keeps nothing as unknown.
+  std::unique_ptr<Message> parsed(whole->message->New());
+  GOOGLE_CHECK(parsed->ParsePartialFromArray(bytes.data(), static_cast<int>(bytes.size())));
+  const std::string joined = Flatten(wire::Join(*cut->message, cut->payloads));
+  GOOGLE_CHECK_EQ(joined, Serialize(*parsed));
+
+  const auto again = wire::Split(type, Cut(joined, input[1]), kTensorsMax);
+  GOOGLE_CHECK(again.ok()) << std::string(again.status().message());
+  ExpectSame(*whole, *again);
+  GOOGLE_CHECK_EQ(joined, Flatten(wire::Join(*again->message, again->payloads)));
+}
+
+void CheckCall(std::span<const uint8_t> input) {
+  if (input.size() < kHeaderBytes) return;
+  const BoundMethod& bound = Methods()[input[0] % Methods().size()];
+  const std::string_view bytes(reinterpret_cast<const char*>(input.data()) + kHeaderBytes,
+                               input.size() - kHeaderBytes);
+  Limits limits;
+  limits.inline_bytes_max = 4096;
+  limits.attribute_text_bytes_max = 32;
+  const auto call = wire::DecodeCall(*bound.method, bound.request, Cut(bytes, input[1]), limits);
+  if (!call.ok()) return ExpectReason(call.status());
+  accepted.fetch_add(1, std::memory_order_relaxed);
+  const MethodSignature& signature = bound.method->signature;
+  int32_t last = 0;
+  for (const TensorArg& tensor : call->inputs) {
+    GOOGLE_CHECK_LE(last, tensor.spec);
+    last = tensor.spec;
+    CheckInput(tensor, signature);
+  }
+  for (const auto& attribute : call->attributes) {
+    GOOGLE_CHECK_LT(static_cast<size_t>(attribute.spec), signature.attributes.size());
+  }
+  GOOGLE_CHECK_EQ(call->message_bytes, static_cast<int64_t>(bytes.size()));
+}
+
+std::vector<std::string> Seeds() {
+  rlk::v1::FinalLogitSoftcapForwardRequest forward;
+  *forward.mutable_x() = MakeTensor(rlk::v1::DATA_TYPE_F32, {2, 3}, 24);
+  forward.set_softcap(20);
+  forward.set_output_dtype(rlk::v1::DATA_TYPE_F32);
+  rlk::v1::CallOptions& options = *forward.mutable_options();
+  options.set_contract("c");
+  options.set_mode(rlk::v1::MODE_AUTO);
+  options.set_minimum_claim(rlk::v1::CLAIM_LEVEL_L3_PORTABLE);
+  options.add_digests(rlk::v1::DIGEST_SCOPE_ROWS);
+  options.add_wanted_outputs("y");
+  (*options.mutable_outputs())["y"].mutable_arena()->set_offset(8);
+  options.set_verification(rlk::v1::VERIFICATION_REPEAT);
+
+  rlk::v1::FinalLogitSoftcapBackwardRequest backward;
+  *backward.mutable_x() = MakeTensor(rlk::v1::DATA_TYPE_BF16, {2, 3}, 22);
+  backward.mutable_x()->add_strides(8);
+  backward.mutable_x()->add_strides(1);
+  *backward.mutable_grad_y() = MakeTensor(rlk::v1::DATA_TYPE_F32, {2, 3}, 24);
+  backward.mutable_grad_y()->mutable_resident()->set_server_id("s");
+
+  rlk::test::Everything everything;
+  *everything.mutable_x() = MakeTensor(rlk::v1::DATA_TYPE_U8, {0}, 0);
+  *everything.add_many() = MakeTensor(rlk::v1::DATA_TYPE_U8, {3}, 3);
+  *everything.add_many() = MakeTensor(rlk::v1::DATA_TYPE_U8, {}, 1);
+  *everything.mutable_last() = MakeTensor(rlk::v1::DATA_TYPE_BOOL, {1, 1}, 1);
+  rlk::test::Nested& nested = *everything.mutable_nested();
+  nested.set_small(-1);
+  nested.set_text("\xc3\xa9\xf0\x9f\x98\x80");
+  nested.add_colors(rlk::test::COLOR_NEGATIVE);
+  nested.add_fixed(7);
+  nested.add_unpacked(-3);
+  (*nested.mutable_counts())["k"] = 1;
+  (*nested.mutable_flags())[true] = 2;
+  (*nested.mutable_fixed_keys())[5] = rlk::test::COLOR_RED;
+  (*nested.mutable_children())[-4].set_word("w");
+  everything.add_list()->mutable_child()->mutable_any()->set_value("any");
+
+  rlk::test::GatherAllForwardRequest gather;
+  *gather.mutable_index() = MakeTensor(rlk::v1::DATA_TYPE_I64, {2}, 16);
+  *gather.add_parts() = MakeTensor(rlk::v1::DATA_TYPE_BF16, {2, 2, 1}, 8);
+  gather.set_causal(true);
+  gather.set_color(rlk::test::COLOR_RED);
+  gather.set_rows_before(128);
+  return {Seed(0, forward), Seed(1, backward), Seed(4, everything), Seed(5, gather),
+          Seed(2, gather)};
+}
+
+int64_t AcceptedInputs() { return accepted.load(std::memory_order_relaxed); }
+
+}  // namespace rlk::fuzz
