@@ -26,6 +26,8 @@ main() {
   # shellcheck source=deploy/build_env.sh
   source "$root/deploy/build_env.sh"
   build=$root/build/quickstart
+  # Objects are shared between build folders and clones.
+  export CCACHE_BASEDIR=$root
   mkdir -p "$build"
   server_pid=
   work=$(mktemp -d "${TMPDIR:-/tmp}/rlk.XXXXXX")

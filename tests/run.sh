@@ -34,6 +34,8 @@ main() {
   # shellcheck source=deploy/build_env.sh
   source deploy/build_env.sh
   logs=$root/build/test
+  # Objects are shared between build folders and clones.
+  export CCACHE_BASEDIR=$root
   mkdir -p "$logs"
   trap stop_running EXIT
   trap 'exit 130' INT
