@@ -46,7 +46,7 @@ struct Kind {
 
 struct Throughput {
   int64_t callers = 0;
-  std::map<std::string, double> calls_per_second;
+  std::map<std::string, double> calls_per_second = {};
 };
 
 absl::StatusOr<BenchPlan> MakePlan(const Args& args) {

@@ -245,9 +245,11 @@ std::string ResultText(const Args& args, const Plan& plan, const Result& result)
                      "\n" + ReportText(result.last.report);
   if (plan.repeat > 1) {
     size_t distinct = 0;
-    for (const auto& [name, digests] : result.digests)
+    for (const auto& [name, digests] : result.digests) {
       distinct = std::max(distinct, digests.size());
-    text += "\n" + std::to_string(result.latency.count()) + " calls, " + std::to_string(distinct) +
+    }
+    text += "\n";
+    text += std::to_string(result.latency.count()) + " calls, " + std::to_string(distinct) +
             " distinct digest" + (distinct == 1 ? "" : "s") + " an output; latency " +
             result.latency.Text() + "\n";
   }

@@ -83,7 +83,8 @@ std::string InfoText(const std::string& address, const rlk::v1::GetInfoResponse&
                   std::to_string(backend.known_answers_passed())});
   }
   Table provenance({"provenance", ""});
-  for (const auto& [name, value] : ProvenanceJson(info.provenance()).items()) {
+  const Json provenance_json = ProvenanceJson(info.provenance());
+  for (const auto& [name, value] : provenance_json.items()) {
     std::string cell = value.is_null()     ? "unknown"
                        : value.is_string() ? value.get<std::string>()
                        : value.is_array() ? client::JoinNames(value.get<std::vector<std::string>>())

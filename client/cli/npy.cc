@@ -226,8 +226,11 @@ absl::Status WriteNpy(const std::string& path, const client::Tensor& tensor) {
   for (int64_t size : tensor.shape()) shape += std::to_string(size) + ", ";
   // One size keeps its comma: (3,) is a tuple, (3) is not.
   if (!shape.empty()) shape.resize(shape.size() - (tensor.shape().rank() > 1 ? 2 : 1));
-  std::string text =
-      "{'descr': '" + descr + "', 'fortran_order': False, 'shape': (" + shape + "), }";
+  std::string text = "{'descr': '";
+  text += descr;
+  text += "', 'fortran_order': False, 'shape': (";
+  text += shape;
+  text += "), }";
   // The data starts at a multiple of 64.
   text.append(63 - (10 + text.size()) % 64, ' ');
   text.push_back('\n');

@@ -1,0 +1,233 @@
+"""The `rlk` command, the client library and its example against a real server.
+
+Starts a server on free addresses and runs each check; prints one line a check and fails on any.
+"""
+
+import argparse
+import json
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+
+FORWARD = "final_logit_softcap.forward"
+BACKWARD = "final_logit_softcap.backward"
+failures = []
+
+
+def check(name, condition, detail=""):
+    print(("ok   " if condition else "FAIL ") + name + ("" if condition else f": {detail}"))
+    if not condition:
+        failures.append(name)
+
+
+class Command:
+    def __init__(self, rlk, server):
+        self.rlk, self.server = rlk, server
+
+    def __call__(self, *words, server=None):
+        return subprocess.run([self.rlk, *words, "--server", server or self.server],
+                              capture_output=True, text=True, timeout=120)
+
+    def json(self, *words, code=0, server=None):
+        done = self(*words, "--json", server=server)
+        check(f"exit code of {' '.join(words)[:70]}", done.returncode == code,
+              f"{done.returncode} instead of {code}: {done.stdout} {done.stderr}")
+        try:
+            return json.loads(done.stdout)
+        except json.JSONDecodeError as error:
+            check(f"JSON of {' '.join(words)}", False, f"{error}: {done.stdout!r}")
+            return {}
+
+
+def check_info(rlk):
+    info = rlk.json("info")
+    check("info names the server", bool(info["server_id"]))
+    check("info has a cpu backend",
+          any(b["name"] == "cpu" and b["available"] for b in info["backends"]), info["backends"])
+    check("info has the inline limit", "inline_bytes_max" in info["limits"], info["limits"])
+    check("unknown provenance is null", "cuda_driver" in info["provenance"])
+    text = rlk("info").stdout
+    check("info as text", "provenance" in text and "inline_bytes_max" in text, text)
+
+
+def check_ops(rlk):
+    methods = rlk.json("ops")["methods"]
+    check("ops lists both methods",
+          {FORWARD, BACKWARD} <= {m["method"] for m in methods}, methods)
+    one = rlk.json("ops", "final_logit_softcap")["methods"]
+    check("ops of one operator", len(one) == 2)
+    forward = next(m for m in one if m["method"] == FORWARD)
+    check("ops has contracts with arithmetic", bool(forward["contracts"][0]["arithmetic"]))
+    check("ops has claims", any(v["backend"] == "cpu" and v["available"]
+                                for v in forward["contracts"][0]["variants"]), forward)
+    check("ops has inputs", forward["inputs"][0]["dtypes"] == ["F32", "F16", "BF16"], forward)
+    check("ops as text", "tanh" in rlk("ops", "final_logit_softcap").stdout)
+    error = rlk.json("ops", "nope", code=1)["error"]
+    check("ops of an unknown operator", error["code"] == "NOT_FOUND", error)
+
+
+def check_call(rlk, directory):
+    spec = "random:2x3x257:bf16:7:30"
+    result = rlk.json("call", FORWARD, f"x={spec}", "softcap=20")
+    y = result["outputs"]["y"]
+    check("output dtype and shape", y["dtype"] == "F32" and y["shape"] == [2, 3, 257], y)
+    check("server and command agree on the digest",
+          result["report"]["output_digests"]["y"] == y["digest"])
+    check("input digest", result["report"]["input_digests"]["x"] == result["inputs"][0]["digest"])
+    check("effective attributes", result["report"]["attributes"]["softcap"] == 20)
+    check("text output", y["digest"] in rlk("call", FORWARD, f"x={spec}", "softcap=20").stdout)
+    again = rlk.json("call", FORWARD, f"x={spec}", "softcap=20", "--repeat", "20",
+                     "--backend", "cpu", "--mode", "strict",
+                     "--contract", result["report"]["contract"])
+    check("repeated calls have one digest", again["repeat"]["distinct_digests"] == {"y": 1}, again)
+    check("the same digest as before", again["outputs"]["y"]["digest"] == y["digest"])
+    check("20 calls timed", again["repeat"]["calls"] == 20 and
+          again["repeat"]["latency_us"]["p50"] > 0)
+    for kind in ("repeat", "reference"):
+        verified = rlk.json("call", FORWARD, f"x={spec}", "--verify", kind)
+        verification = verified["report"]["verification"]
+        check(f"verify {kind}", verification["verification"] == kind and verification["passed"],
+              verification)
+    cast = rlk.json("call", FORWARD, f"x={spec}", "output_dtype=bf16")
+    check("output_dtype", cast["outputs"]["y"]["dtype"] == "BF16", cast["outputs"])
+
+    out = os.path.join(directory, "out.safetensors")
+    rlk.json("call", FORWARD, f"x={spec}", "softcap=20", "--out", out)
+    digest = rlk.json("digest", out + "#y")
+    check("digest of the written file", digest["digest"] == y["digest"], digest)
+    check("digest as text", rlk("digest", out).stdout.startswith(y["digest"]))
+    backward = rlk.json("call", BACKWARD, f"x={spec}", f"grad_y={out}#y")
+    check("backward", backward["outputs"]["grad_x"]["dtype"] == "BF16", backward["outputs"])
+
+    npy = os.path.join(directory, "y.npy")
+    rlk.json("call", FORWARD, f"x={spec}", "softcap=20", "--out", npy)
+    check("digest of the .npy", rlk.json("digest", npy)["digest"] == y["digest"])
+    # Fortran order of [[1, 2], [3, 4]] is 1 3 2 4.
+    header = "{'descr': '<f4', 'fortran_order': True, 'shape': (2, 2), }\n"
+    fortran = os.path.join(directory, "f.npy")
+    with open(fortran, "wb") as file:
+        file.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode() +
+                   struct.pack("<4f", 1, 3, 2, 4))
+    result = rlk.json("call", FORWARD, "x=" + fortran)
+    check("Fortran order", result["inputs"][0]["first_values"] == [1, 2, 3, 4], result["inputs"])
+    for shape, elements in (("scalar", 1), ("0x5", 0), ("1x1x1x1x1x1x1x3", 3)):
+        result = rlk.json("call", FORWARD, f"x=random:{shape}:f32:1")
+        check(f"shape {shape}", len(result["outputs"]["y"]["first_values"]) == elements, result)
+
+
+def check_refusals(rlk, directory):
+    x = "x=random:4:f32:1"
+    for cap in ("0", "-1", "nan", "inf", "1e-46", "1e39", "0x0p0"):
+        error = rlk.json("call", FORWARD, x, f"softcap={cap}", code=1)["error"]
+        check(f"softcap={cap}", error["code"] == "INVALID_ARGUMENT" and
+              error["field"] == "softcap" and error["allowed"], error)
+    server_cases = [
+        ((FORWARD, "x=random:4:f64:1"), "DTYPE_NOT_ALLOWED", "x"),
+        ((FORWARD, "x=random:4:i32:1"), "DTYPE_NOT_ALLOWED", "x"),
+        ((FORWARD,), "MISSING_TENSOR", "x"),
+        ((BACKWARD, x, "grad_y=random:5:f32:1"), "SHAPE_MISMATCH", "grad_y"),
+        ((FORWARD, x, "--contract", "nope"), "UNKNOWN_CONTRACT", "options.contract"),
+        ((FORWARD, x, "--backend", "nope"), "UNKNOWN_BACKEND", "options.backend"),
+        ((FORWARD, x, "--want", "nope"), "UNKNOWN_OUTPUT", "options.wanted_outputs"),
+    ]
+    for words, reason, field in server_cases:
+        error = rlk.json("call", *words, code=1)["error"]
+        check(f"{reason} of the server", error.get("reason") == reason and
+              error.get("field", "").startswith(field), error)
+    big = rlk.json("call", FORWARD, "x=random:600000:f32:1", code=1)["error"]
+    check("message above the inline limit", big["reason"] == "MESSAGE_TOO_LARGE" and
+          "2097152" in big["allowed"], big)
+
+    empty = os.path.join(directory, "empty.safetensors")
+    open(empty, "wb").close()
+    good = os.path.join(directory, "out.safetensors")
+    usage_cases = [
+        (("call",), "OPERATOR.METHOD"),
+        (("call", "final_logit_softcap.sideways", x), FORWARD),
+        (("call", FORWARD, "x"), "NAME=VALUE"),
+        (("call", FORWARD, "y=1"), "x, softcap, output_dtype"),
+        (("call", FORWARD, x, x), "twice"),
+        (("call", FORWARD, x, "softcap=1", "softcap=2"), "twice"),
+        (("call", FORWARD, x, "softcap=abc"), "softcap"),
+        (("call", FORWARD, x, "output_dtype=float"), "f32"),
+        (("call", FORWARD, "x=/nonexistent.npy"), "/nonexistent.npy"),
+        (("call", FORWARD, "x=" + empty + "#a"), "too short"),
+        (("call", FORWARD, "x=" + good + "#nope"), "the keys are: y"),
+        (("call", FORWARD, "x=random:4:f32"), "SHAPE:DTYPE:SEED"),
+        (("call", FORWARD, x, "--mode", "fast"), "strict, auto"),
+        (("call", FORWARD, x, "--verify", "hope"), "repeat, reference"),
+        (("call", FORWARD, x, "--repeat", "0"), "[1, "),
+        (("call", FORWARD, x, "--out", "y.bin"), "safetensors"),
+        (("call", FORWARD, x, "--nope"), "--contract"),
+        (("digest",), "FILE"),
+        (("digest", "/nonexistent.safetensors#a"), "/nonexistent"),
+        (("bench", "nope"), "rpc"),
+        (("frobnicate",), "info, ops, call, digest, bench"),
+        (("info", "extra"), "no argument"),
+    ]
+    for words, expected in usage_cases:
+        error = rlk.json(*words, code=2).get("error", {})
+        check(f"usage error of {' '.join(words)[:60]}", expected in error.get("message", ""), error)
+    check("errors as text go to stderr", "softcap" in rlk("call", FORWARD, x, "softcap=0").stderr)
+
+    nobody = "unix:" + os.path.join(directory, "nobody")
+    for words in (("info",), ("ops",), ("call", FORWARD, x), ("bench", "rpc")):
+        error = rlk.json(*words, code=3, server=nobody)["error"]
+        check(f"unreachable server of {words[0]}", nobody in error["message"], error)
+    check("malformed address", rlk("info", server="nowhere").returncode == 2)
+    check("help", "Exit codes" in subprocess.run([rlk.rlk, "help"], capture_output=True,
+                                                 text=True).stdout)
+
+
+def check_bench(rlk):
+    result = rlk.json("bench", "rpc", "--calls", "50", "--blocks", "2", "--callers", "1,3",
+                      "--seconds", "0.1")
+    check("bench measures all kinds",
+          all(result["latency_us"][k]["calls"] == 100 for k in ("empty", "health", "softcap")))
+    check("bench has a ratio", result["p50_ratio"] > 0)
+    check("bench has throughput", [t["callers"] for t in result["throughput"]] == [1, 3] and
+          all(t["softcap_calls_per_second"] > 0 for t in result["throughput"]))
+
+
+def check_program(name, words):
+    done = subprocess.run(words, capture_output=True, text=True, timeout=240)
+    check(name, done.returncode == 0, done.stdout + done.stderr)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    for flag in ("--server", "--rlk", "--library-test", "--example"):
+        parser.add_argument(flag, required=True)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as directory:
+        socket = os.path.join(directory, "rlk.sock")
+        server = subprocess.Popen(
+            [args.server, "--listen", "127.0.0.1:0", "--unix", socket, "--metrics", "127.0.0.1:0"],
+            stdout=subprocess.PIPE, text=True)
+        try:
+            addresses = json.loads(server.stdout.readline())
+            listen = addresses["listen"]
+            tcp = listen[0] if isinstance(listen, list) else listen
+            for address in (tcp, "unix:" + socket):
+                rlk = Command(args.rlk, address)
+                check_info(rlk)
+                check_call(rlk, directory)
+            check_ops(rlk)
+            check_refusals(rlk, directory)
+            check_bench(rlk)
+            check_bench(Command(args.rlk, tcp))
+            check_program("example", [args.example, tcp])
+            check_program("client library", [args.library_test, tcp, "unix:" + socket])
+        finally:
+            server.terminate()
+            check("server ends", server.wait(timeout=60) == 0, server.returncode)
+        left = [name for name in os.listdir(directory) if name.endswith(".part")]
+        check("no file is left half written", not left, left)
+    print(f"{len(failures)} failed" if failures else "all passed")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

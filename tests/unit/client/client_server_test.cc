@@ -1,0 +1,207 @@
+// The client library against a running server. The first argument is the server's TCP address, the
+// second its Unix socket (unix:/path); cli_test.py starts the server.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cmath>
+#include <future>
+#include <thread>
+
+#include "client/cpp/client.h"
+#include "client/cpp/final_logit_softcap.h"
+#include "kernels/core/status.h"
+#include "kernels/digest/digest.h"
+
+namespace rlk::client {
+namespace {
+
+std::vector<std::string>& Addresses() {
+  static std::vector<std::string> addresses;
+  return addresses;
+}
+
+Tensor Ramp(std::vector<int64_t> shape) {
+  Tensor tensor = *Tensor::Allocate(DType::kF32, shape);
+  float next = -50;
+  for (float& value : tensor.mutable_as<float>()) value = next += 0.37f;
+  return tensor;
+}
+
+class ClientServerTest : public testing::TestWithParam<int> {
+ protected:
+  void SetUp() override {
+    auto client = Client::Connect(Addresses()[static_cast<size_t>(GetParam())]);
+    ASSERT_TRUE(client.ok()) << client.status();
+    client_.emplace(*std::move(client));
+  }
+  const Client& client() const { return *client_; }
+
+ private:
+  std::optional<Client> client_;
+};
+
+TEST_P(ClientServerTest, TypedAndGenericCallsGiveTheSameBits) {
+  const Tensor x = Ramp({3, 7});
+  const auto typed = FinalLogitSoftcapForward(client(), {.x = x.ref(), .softcap = 20.0});
+  ASSERT_TRUE(typed.ok()) << typed.status();
+  CallRequest request{.method = "final_logit_softcap.forward"};
+  request.inputs = {{"x", x.ref()}};
+  request.attributes = {{"softcap", int64_t{20}}};
+  request.options.add_digests(rlk::v1::DIGEST_SCOPE_TENSOR);
+  const auto generic = client().Call(request);
+  ASSERT_TRUE(generic.ok()) << generic.status();
+  const Tensor* y = generic->Output("y");
+  ASSERT_NE(y, nullptr);
+  EXPECT_EQ(y->shape(), x.shape());
+  EXPECT_EQ(ComputeDigest(y->view()), ComputeDigest(typed->y.view()));
+  ASSERT_EQ(generic->report.output_digests_size(), 1);
+  EXPECT_EQ(generic->report.output_digests(0).digest(), ComputeDigest(y->view()).Text());
+  for (int64_t i = 0; i < x.elements(); ++i) {
+    const double expected = 20 * std::tanh(static_cast<double>(x.as<float>()[i]) / 20);
+    EXPECT_NEAR(y->as<float>()[i], expected, 1e-5 * std::fabs(expected));
+  }
+}
+
+TEST_P(ClientServerTest, BackwardTakesStridedViews) {
+  const Tensor x = Ramp({4, 6});
+  Tensor transposed = *Tensor::Allocate(DType::kF32, std::vector<int64_t>{6, 4});
+  for (int i = 0; i < 6; ++i) {
+    for (int j = 0; j < 4; ++j) {
+      transposed.mutable_as<float>()[i * 4 + j] = x.as<float>()[j * 6 + i];
+    }
+  }
+  TensorRef view = x.ref();
+  view.shape = {6, 4};
+  view.strides = Dims{1, 6};
+  const auto strided = FinalLogitSoftcapBackward(client(), {.x = view, .grad_y = view});
+  ASSERT_TRUE(strided.ok()) << strided.status();
+  const auto contiguous =
+      FinalLogitSoftcapBackward(client(), {.x = transposed.ref(), .grad_y = transposed.ref()});
+  ASSERT_TRUE(contiguous.ok()) << contiguous.status();
+  EXPECT_EQ(ComputeDigest(strided->grad_x.view()), ComputeDigest(contiguous->grad_x.view()));
+}
+
+TEST_P(ClientServerTest, LargePayloadsTravelByReference) {
+  const Tensor x = Ramp({512, 512});  // 1 MiB
+  const auto owned = FinalLogitSoftcapForward(client(), {.x = x.ref()});
+  ASSERT_TRUE(owned.ok()) << owned.status();
+  TensorRef borrowed = x.ref();
+  borrowed.owner = nullptr;
+  const auto copied = FinalLogitSoftcapForward(client(), {.x = borrowed});
+  ASSERT_TRUE(copied.ok()) << copied.status();
+  EXPECT_EQ(ComputeDigest(owned->y.view()), ComputeDigest(copied->y.view()));
+}
+
+TEST_P(ClientServerTest, EmptyAndScalarTensors) {
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{}, {0}, {3, 0, 2}}) {
+    const Tensor x = Ramp(shape);
+    const auto result = FinalLogitSoftcapForward(client(), {.x = x.ref()});
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(result->y.shape(), x.shape());
+  }
+}
+
+TEST_P(ClientServerTest, RestoresTheServersErrors) {
+  const Tensor x = Ramp({2});
+  for (double softcap : {0.0, -1.0, 1e-46, 1e39, std::nan(""), HUGE_VAL}) {
+    const auto result = FinalLogitSoftcapForward(client(), {.x = x.ref(), .softcap = softcap});
+    ASSERT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument) << softcap;
+    const auto detail = GetErrorDetail(result.status());
+    ASSERT_TRUE(detail.has_value()) << result.status();
+    EXPECT_EQ(detail->reason, Reason::kAttributeOutOfRange);
+    EXPECT_EQ(detail->field, "softcap");
+    EXPECT_FALSE(detail->allowed.empty());
+    // The field is named once, not once by each side.
+    const std::string message(result.status().message());
+    EXPECT_EQ(message.find("softcap: "), message.rfind("softcap: ")) << message;
+  }
+}
+
+TEST_P(ClientServerTest, RunsManyCallsAtOnce) {
+  const Tensor x = Ramp({33});
+  const auto expected = FinalLogitSoftcapForward(client(), {.x = x.ref()});
+  ASSERT_TRUE(expected.ok());
+  const Digest digest = ComputeDigest(expected->y.view());
+  CallRequest request{.method = "final_logit_softcap.forward"};
+  request.inputs = {{"x", x.ref()}};
+  std::vector<PendingCall> pending;
+  for (int i = 0; i < 64; ++i) pending.push_back(client().CallAsync(request));
+  std::vector<std::jthread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      for (int j = 0; j < 50; ++j) {
+        const auto result = client().Call(request);
+        ASSERT_TRUE(result.ok()) << result.status();
+        EXPECT_EQ(ComputeDigest(result->Output("y")->view()), digest);
+      }
+    });
+  }
+  for (PendingCall& call : pending) {
+    const auto result = call.Get();
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(ComputeDigest(result->Output("y")->view()), digest);
+  }
+}
+
+TEST_P(ClientServerTest, CallbacksAndAbandonedCalls) {
+  const Tensor x = Ramp({5});
+  CallRequest request{.method = "final_logit_softcap.forward"};
+  request.inputs = {{"x", x.ref()}};
+  std::promise<absl::Status> done;
+  client().CallThen(request, [&](auto result) { done.set_value(result.status()); });
+  EXPECT_TRUE(done.get_future().get().ok());
+  for (int i = 0; i < 20; ++i) client().CallAsync(request);  // dropped at once
+  PendingCall cancelled = client().CallAsync(request);
+  cancelled.Cancel();
+  const absl::StatusCode code = cancelled.Get().status().code();
+  EXPECT_TRUE(code == absl::StatusCode::kCancelled || code == absl::StatusCode::kOk);
+  request.method = "no.such";
+  EXPECT_EQ(GetErrorDetail(client().CallAsync(request).Get().status())->reason,
+            Reason::kUnknownOperator);
+}
+
+TEST_P(ClientServerTest, DeadlinesThatPassedAreErrors) {
+  const Tensor x = Ramp({5});
+  const auto result =
+      FinalLogitSoftcapForward(client(), {.x = x.ref(), .timeout = std::chrono::milliseconds(-1)});
+  EXPECT_EQ(result.status().code(), absl::StatusCode::kDeadlineExceeded);
+}
+
+TEST_P(ClientServerTest, DescribesTheServer) {
+  const auto info = client().GetInfo();
+  ASSERT_TRUE(info.ok()) << info.status();
+  EXPECT_FALSE(info->server_id().empty());
+  const auto operators = client().ListOperators("final_logit_softcap");
+  ASSERT_TRUE(operators.ok()) << operators.status();
+  EXPECT_EQ(operators->methods_size(), 2);
+  EXPECT_EQ(client().ListOperators("nope").status().code(), absl::StatusCode::kNotFound);
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, ClientServerTest, testing::Values(0, 1),
+                         [](const auto& info) { return info.param == 0 ? "Tcp" : "Unix"; });
+
+TEST(Connect, SaysWhatIsWrong) {
+  for (const char* address :
+       {"", "host", "host:", ":1", "host:0", "host:65536", "host:1x", "unix:"}) {
+    const auto client = Client::Connect(address);
+    EXPECT_EQ(client.status().code(), absl::StatusCode::kInvalidArgument) << address;
+  }
+  const auto nobody = Client::Connect("unix:/nonexistent/socket");
+  EXPECT_EQ(nobody.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(nobody.status().message()),
+              testing::HasSubstr("unix:/nonexistent/socket"));
+}
+
+}  // namespace
+}  // namespace rlk::client
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  if (argc != 3) {
+    std::fprintf(stderr, "give the server's TCP address and its unix:/path\n");
+    return 2;
+  }
+  rlk::client::Addresses() = {argv[1], argv[2]};
+  return RUN_ALL_TESTS();
+}
