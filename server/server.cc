@@ -207,6 +207,7 @@ void Server::Impl::MakeEngine(const Options& options, DeviceSet set, const Prove
   metrics = std::make_unique<Metrics>(registry, Infos(set.devices), Labels(provenance));
   EngineOptions engine_options;
   engine_options.limits = options.limits;
+  engine_options.watchdog_ms = options.watchdog_ms;
   engine = std::make_unique<Engine>(registry, engine_options, ToleranceContract::Builtin(),
                                     std::move(set.devices), metrics.get(), nullptr);
   metrics->SetDevices(engine->devices());
