@@ -1,0 +1,138 @@
+#!/usr/bin/env bash
+# Proves the CUDA backend on a machine with a GPU. Runs from a bundle (deploy/bundle.sh).
+#
+#   tests/gpu/run.sh [--out DIR] [--tune] [SECTION...]
+#
+#   portable    the bits of cuda are those of cpu, for all inputs where that can be tried (110 s)
+#   rest        functions, fast forms, casts, digest, invariance, engine (120 s)
+#   sanitizer   compute-sanitizer memcheck and racecheck on small cases (90 s)
+#   server      rlk-server with CUDA, called by the command and by the Python client (40 s)
+#   bench       timings beside torch.compile, Triton and a copy (180 s; with --tune 300 s)
+#
+# All sections without an argument. Each has the time limit above. Fails, rather than tests the
+# CPU, where there is no GPU or the CUDA backend does not load. Prints one table and writes one
+# JSON, results.json, beside the logs in DIR (default: $OUT, or gpu-results).
+# Sections are called by name.
+# shellcheck disable=SC2317
+set -uo pipefail
+
+here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
+root="$(cd "$here/../.." && pwd)"
+out="${OUT:-gpu-results}"
+tune=()
+sections=()
+while (($# > 0)); do
+  case "$1" in
+    --out) out="${2:?--out needs a folder}"; shift ;;
+    --tune) tune=(--tune) ;;
+    portable | rest | sanitizer | server | bench) sections+=("$1") ;;
+    -h | --help) sed -n '2,15s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    *) echo "run.sh: unknown section or option $1" >&2; exit 2 ;;
+  esac
+  shift
+done
+((${#sections[@]} > 0)) || sections=(portable rest sanitizer server bench)
+mkdir -p "$out" || exit 2
+export RLK_GOLDEN_DIR="$root/tests/golden"
+RLK_COMMIT="$(sed -n 's/^commit //p' "$root/BUNDLE" 2>/dev/null)"
+export RLK_COMMIT="${RLK_COMMIT:-unknown}"
+export PYTHONDONTWRITEBYTECODE=1
+tests="$root/bin/rlk_gpu_test"
+[[ -x "$tests" ]] || { echo "run.sh: $tests is missing: this bundle has no CUDA backend" >&2; exit 1; }
+
+declare -A result seconds
+failed=0
+
+# run SECTION LIMIT COMMAND...: output in SECTION.log, its end on failure.
+run() {
+  local name=$1 limit=$2
+  shift 2
+  local begin=$SECONDS code=0
+  timeout --kill-after=10 "$limit" "$@" >"$out/$name.log" 2>&1 || code=$?
+  seconds[$name]=$((SECONDS - begin))
+  if ((code == 0)); then
+    result[$name]=passed
+  elif ((code == 124 || code == 137)); then
+    result[$name]="failed: over its limit of $limit s"
+  else
+    result[$name]="failed: exit code $code"
+  fi
+  if ((code != 0)); then
+    failed=1
+    grep -E '^\[  FAILED  \]|Failure$|^ *Expected|^ *Actual|element|differs' "$out/$name.log" | head -n 40
+    tail -n 30 "$out/$name.log"
+  else
+    grep -E '^(ok|\[  PASSED|forward|backward|digest|    )' "$out/$name.log" | tail -n 120
+  fi
+}
+
+section_portable() {
+  run portable 110 "$tests" --gtest_filter='*SoftcapPortable*:*SoftcapAllF32*'
+}
+section_rest() {
+  run rest 120 "$tests" --gtest_filter='-*SoftcapPortable*:*SoftcapAllF32*'
+}
+section_sanitizer() {
+  local tool
+  tool="$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)"
+  if [[ ! -x "$tool" ]]; then
+    result[sanitizer]="failed: compute-sanitizer is not here"
+    seconds[sanitizer]=0
+    failed=1
+    return
+  fi
+  local small='SoftcapInvariance.Strided*:SoftcapInvariance.Neighbours*'
+  small+=':DeviceDigest.EqualsHostForEvery*:DeviceDigest.EqualsHostAtUnaligned*:KnownAnswers.*'
+  small+=':Dtypes/SoftcapPortable.NanIsCanonical/BF16*:GpuEngine.Takes*:GpuEngine.Reports*'
+  # shellcheck disable=SC2016
+  run sanitizer 90 bash -c '
+    set -e
+    "$1" --tool memcheck --leak-check no --error-exitcode 9 "$2" --gtest_filter="$3"
+    "$1" --tool racecheck --error-exitcode 9 "$2" --gtest_filter="$3"
+    echo "ok  memcheck and racecheck are clean"' _ "$tool" "$tests" "$small"
+}
+section_server() {
+  run server 40 python3 "$here/server_check.py" --bin "$root/bin" --python "$root/python" \
+    --out "$out/server.json"
+}
+section_bench() {
+  local limit=180
+  ((${#tune[@]} == 0)) || limit=300
+  run bench "$limit" python3 -u "$here/bench.py" --library "$root/lib/librlk_gpu_bench.so" \
+    --out "$out/bench.json" "${tune[@]}"
+}
+
+for section in "${sections[@]}"; do
+  echo "==> $section"
+  "section_$section"
+done
+
+echo
+printf '%-10s %6s  %s\n' section s result
+for section in "${sections[@]}"; do
+  printf '%-10s %6s  %s\n' "$section" "${seconds[$section]}" "${result[$section]}"
+done
+
+{
+  for section in "${sections[@]}"; do
+    printf '%s\t%s\t%s\n' "$section" "${seconds[$section]}" "${result[$section]}"
+  done
+} | python3 -c '
+import json, os, subprocess, sys, time
+out, commit = sys.argv[1:3]
+gpu = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version,uuid", "--format=csv,noheader"],
+                     capture_output=True, text=True, check=False).stdout.strip()
+results = {"commit": commit, "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+           "gpu": gpu, "sections": {}}
+for line in sys.stdin:
+    name, seconds, result = line.rstrip("\n").split("\t")
+    results["sections"][name] = {"seconds": int(seconds), "result": result}
+for name in ("bench", "server"):
+    path = os.path.join(out, name + ".json")
+    if name in results["sections"] and os.path.exists(path):
+        with open(path, encoding="utf-8") as file:
+            results[name] = json.load(file)
+with open(os.path.join(out, "results.json"), "w", encoding="utf-8") as file:
+    json.dump(results, file, indent=1)
+' "$out" "$RLK_COMMIT"
+exit "$failed"
