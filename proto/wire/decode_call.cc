@@ -5,6 +5,7 @@
 #include "kernels/core/status.h"
 #include "proto/wire/call_codec.h"
 #include "proto/wire/call_parts.h"
+#include "proto/wire/check.h"
 #include "proto/wire/signatures.h"
 
 namespace rlk::wire {
@@ -58,7 +59,7 @@ class CallDecoder {
   absl::Status Input(int32_t index, Call* call) {
     const TensorSpec& spec = signature_.inputs[static_cast<size_t>(index)];
     const FieldDescriptor* field = descriptor_.FindFieldByNumber(spec.field_number);
-    GOOGLE_CHECK(field != nullptr) << signature_.method << " is bound to another request type";
+    Check(field != nullptr, "is bound to another request type", signature_.method);
     if (!field->is_repeated()) {
       if (!reflection_.HasField(message_, field)) return absl::OkStatus();
       const rlk::v1::Tensor& tensor = AsTensor(reflection_.GetMessage(message_, field));
@@ -95,7 +96,7 @@ class CallDecoder {
   void Attribute(int32_t index, Call* call) {
     const AttributeSpec& spec = signature_.attributes[static_cast<size_t>(index)];
     const FieldDescriptor* field = descriptor_.FindFieldByNumber(spec.field_number);
-    GOOGLE_CHECK(field != nullptr) << signature_.method << " is bound to another request type";
+    Check(field != nullptr, "is bound to another request type", signature_.method);
     if (!reflection_.HasField(message_, field)) return;
     Call::GivenAttribute& given = call->attributes.emplace_back();
     given.spec = index;

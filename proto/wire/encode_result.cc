@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "proto/wire/call_codec.h"
+#include "proto/wire/check.h"
 #include "proto/wire/signatures.h"
 #include "rlk/v1/tensor.pb.h"
 
@@ -151,7 +152,7 @@ OutputBytes EncodeResult(const CallResult& result, const Descriptor* descriptor,
                          const ReportContext& context) {
   const Message* prototype =
       google::protobuf::MessageFactory::generated_factory()->GetPrototype(descriptor);
-  GOOGLE_CHECK(prototype != nullptr) << descriptor->full_name() << " is not generated code";
+  Check(prototype != nullptr, "is not generated code", descriptor->full_name());
   const std::unique_ptr<Message> message(prototype->New());
   const Reflection& reflection = *message->GetReflection();
   std::vector<Payload> payloads;
@@ -159,8 +160,7 @@ OutputBytes EncodeResult(const CallResult& result, const Descriptor* descriptor,
   for (const OutputTensor& output : result.outputs) {
     const TensorSpec& spec = result.method->signature.outputs[static_cast<size_t>(output.spec)];
     const FieldDescriptor* field = descriptor->FindFieldByNumber(spec.field_number);
-    GOOGLE_CHECK(field != nullptr)
-        << result.method->signature.method << " is bound to another response type";
+    Check(field != nullptr, "is bound to another response type", result.method->signature.method);
     const int index = field->is_repeated() ? reflection.FieldSize(*message, field) : 0;
     auto& tensor = static_cast<rlk::v1::Tensor&>(
         field->is_repeated() ? *reflection.AddMessage(message.get(), field)
@@ -171,7 +171,7 @@ OutputBytes EncodeResult(const CallResult& result, const Descriptor* descriptor,
     payloads.push_back({spec.field_number, index, output.data});
   }
   const FieldDescriptor* report = descriptor->FindFieldByNumber(kReportFieldNumber);
-  GOOGLE_CHECK(report != nullptr) << descriptor->full_name() << " has no report";
+  Check(report != nullptr, "has no report", descriptor->full_name());
   FillReport(result, context,
              static_cast<rlk::v1::CallReport*>(reflection.MutableMessage(message.get(), report)));
   return Join(*message, std::move(payloads));

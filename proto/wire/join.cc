@@ -4,6 +4,7 @@
 
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
+#include "proto/wire/check.h"
 #include "proto/wire/codec.h"
 #include "proto/wire/wire_format.h"
 #include "rlk/v1/tensor.pb.h"
@@ -13,6 +14,8 @@ namespace {
 
 using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
+
+constexpr char kUnreadable[] = "cannot read back a serialised message";
 
 std::string SerializeDeterministic(const google::protobuf::Message& message) {
   std::string bytes;
@@ -43,13 +46,12 @@ std::string_view ReadField(BlockReader& reader, uint32_t tag) {
       ok = reader.Read(4, &bytes);
       break;
     case WireType::kBytes:
-      GOOGLE_CHECK(ReadLength(reader, &length) && reader.Read(length, &bytes))
-          << "cannot read back a serialised message";
+      Check(ReadLength(reader, &length) && reader.Read(length, &bytes), kUnreadable);
       return bytes;
     default:
       break;
   }
-  GOOGLE_CHECK(ok) << "cannot read back a serialised message";
+  Check(ok, kUnreadable);
   return {begin, static_cast<size_t>(reader.position() - begin)};
 }
 
@@ -65,7 +67,7 @@ class Joiner {
     while (reader.remaining() > 0) {
       const char* begin = reader.position();
       uint32_t tag = 0;
-      GOOGLE_CHECK(ReadTag(reader, &tag)) << "cannot read back a serialised message";
+      Check(ReadTag(reader, &tag), kUnreadable);
       const std::string_view value = ReadField(reader, tag);
       index = TagFieldNumber(tag) == number ? index + 1 : 0;
       number = TagFieldNumber(tag);
@@ -80,7 +82,7 @@ class Joiner {
         ++used_;
       }
     }
-    GOOGLE_CHECK_EQ(used_, payloads_.size()) << "a payload without a tensor that takes it";
+    Check(used_ == payloads_.size(), "a payload without a tensor that takes it");
     if (!text_.empty() || out_.empty()) FlushText();
     return std::move(out_);
   }
@@ -101,15 +103,15 @@ class Joiner {
     while (reader.remaining() > 0 && !found) {
       const char* begin = reader.position();
       uint32_t inner = 0;
-      GOOGLE_CHECK(ReadTag(reader, &inner)) << "cannot read back a serialised tensor";
+      Check(ReadTag(reader, &inner), kUnreadable);
       const std::string_view value = ReadField(reader, inner);
       if (inner != MakeTag(rlk::v1::Tensor::kDataFieldNumber, WireType::kBytes)) continue;
-      GOOGLE_CHECK(value.empty()) << "a tensor with a payload has data of its own";
+      Check(value.empty(), "a tensor with a payload has data of its own");
       before = std::string_view(tensor.data(), static_cast<size_t>(begin - tensor.data()));
       after = std::string_view(reader.position(), static_cast<size_t>(reader.remaining()));
       found = true;
     }
-    GOOGLE_CHECK(found) << "a payload for a tensor whose source is not data";
+    Check(found, "a payload for a tensor whose source is not data");
 
     const auto size = static_cast<uint64_t>(bytes.size);
     AppendVarint(tag, text_);

@@ -8,6 +8,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/core/status.h"
+#include "proto/wire/check.h"
 #include "proto/wire/codec.h"
 #include "proto/wire/path.h"
 #include "proto/wire/piece_reader.h"
@@ -172,7 +173,7 @@ absl::StatusOr<SplitMessage> Split(const Descriptor* descriptor, const InputByte
 
   const google::protobuf::Message* prototype =
       google::protobuf::MessageFactory::generated_factory()->GetPrototype(descriptor);
-  GOOGLE_CHECK(prototype != nullptr) << descriptor->full_name() << " is not generated code";
+  Check(prototype != nullptr, "is not generated code", descriptor->full_name());
   result.message.reset(prototype->New());
   const std::string& rest = splitter.rest();
   if (!result.message->ParsePartialFromArray(rest.data(), static_cast<int>(rest.size()))) {
