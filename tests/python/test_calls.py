@@ -3,6 +3,7 @@
 import asyncio
 import concurrent.futures
 import json
+import socket
 import threading
 
 import numpy as np
@@ -153,11 +154,27 @@ def test_info_and_operators(client):
     assert caught.value.reason == "UNKNOWN_OPERATOR"
 
 
-def test_time_out(client, x):
-    with pytest.raises(rlk.DeadlineExceededError) as caught:
-        client.call(FORWARD, x=x, timeout=0.0)
-    assert caught.value.reason == "DEADLINE_EXCEEDED"
-    client.call(FORWARD, x=x)
+def test_time_outs(client, x):
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts, and never answers
+        with rlk.connect("127.0.0.1:%d" % silent.getsockname()[1], timeout=0.2) as waiting:
+            for call in (
+                lambda: waiting.call(FORWARD, x=x),
+                lambda: waiting.call(FORWARD, x=x, timeout=0.1),
+                lambda: waiting.call_async(FORWARD, x=x).result(60),
+                lambda: waiting.info(),
+                lambda: waiting.wait_ready(0.1),
+            ):
+                with pytest.raises(rlk.DeadlineExceededError) as caught:
+                    call()
+                assert caught.value.reason == "DEADLINE_EXCEEDED"
+    for passed in (0, 0.0, -1.0):
+        with pytest.raises(rlk.DeadlineExceededError):
+            client.call(FORWARD, x=x, timeout=passed)
+    for wrong in ("1", True, float("nan")):
+        with pytest.raises(rlk.InvalidArgumentError) as caught:
+            client.call(FORWARD, x=x, timeout=wrong)
+        assert caught.value.field == "options.timeout"
+    client.call(FORWARD, x=x, timeout=float("inf"))
 
 
 def test_futures(client):

@@ -15,7 +15,7 @@ from rlk import _codec
 from rlk._proto import server_pb2
 from rlk.client import SERVER_SERVICE, channel_arguments, check_address
 from rlk.errors import FailedPreconditionError, from_rpc_error
-from rlk.options import CallOptions
+from rlk.options import CallOptions, check_timeout
 from rlk.report import Record, record_from_proto
 
 
@@ -86,7 +86,8 @@ class AsyncClient:
         """Calls ``method``; arguments, result and errors are those of :meth:`rlk.Client.call`."""
         request = _codec.build_request(method, options, arguments, self.inline_bytes_max)
         timeout = self.timeout if request.timeout is None else request.timeout
-        return _codec.parse_result(request, await self._rpc(request.method.path, request.data, timeout))
+        data = await self._rpc(request.method.path, request.data, timeout)
+        return _codec.parse_result(request, data)
 
     async def info(self) -> Record:
         """As :meth:`rlk.Client.info`."""
@@ -109,10 +110,11 @@ class AsyncClient:
     async def _rpc(self, path: str, data: bytes, timeout: Optional[float]) -> bytes:
         if self._closed:
             raise FailedPreconditionError(f"the client of {self.address} is closed")
+        seconds = check_timeout(timeout)
         stub = self._stubs.get(path)
         if stub is None:
             stub = self._stubs[path] = self._channel.unary_unary(path)
         try:
-            return await stub(data, timeout=timeout)
+            return await stub(data, timeout=seconds)
         except grpc.RpcError as error:
             raise from_rpc_error(error) from None

@@ -20,7 +20,7 @@ from rlk.errors import (
     RlkError,
     from_rpc_error,
 )
-from rlk.options import CallOptions
+from rlk.options import CallOptions, check_timeout
 from rlk.report import Record, record_from_proto
 
 SERVER_SERVICE = "/rlk.v1.ServerService/"
@@ -169,8 +169,9 @@ class Client:
             RlkError: with code, reason, field, value and what is allowed.
         """
         request = self._request(method, options, arguments)
+        timeout = self._timeout(request)
         try:
-            data = self._stub(request.method.path)(request.data, timeout=self._timeout(request))
+            data = self._stub(request.method.path)(request.data, timeout=timeout)
         except grpc.RpcError as error:
             raise from_rpc_error(error) from None
         except ValueError as error:
@@ -190,11 +191,10 @@ class Client:
         every other error is the future's exception.
         """
         request = self._request(method, options, arguments)
+        timeout = self._timeout(request)
         future = CallFuture()
         try:
-            rpc = self._stub(request.method.path).future(
-                request.data, timeout=self._timeout(request)
-            )
+            rpc = self._stub(request.method.path).future(request.data, timeout=timeout)
         except ValueError as error:
             raise self._closed_error(error) from None
         future._rpc = rpc
@@ -224,7 +224,7 @@ class Client:
         return _codec.build_request(method, options, arguments, self.inline_bytes_max)
 
     def _timeout(self, request: _codec.Request) -> Optional[float]:
-        return self.timeout if request.timeout is None else request.timeout
+        return check_timeout(self.timeout if request.timeout is None else request.timeout)
 
     def _stub(self, path: str) -> Any:
         stub = self._stubs.get(path)
@@ -236,7 +236,7 @@ class Client:
         self._check_open()
         try:
             data = self._stub(SERVER_SERVICE + rpc)(
-                request.SerializeToString(), timeout=self.timeout
+                request.SerializeToString(), timeout=check_timeout(self.timeout)
             )
         except grpc.RpcError as error:
             raise from_rpc_error(error) from None

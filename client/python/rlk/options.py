@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any, Dict, Iterable, Mapping, Optional, Tuple, Union
+
+import numpy as np
 
 from rlk import _methods
 from rlk._proto import call_pb2
-from rlk.errors import InvalidArgumentError
+from rlk.errors import DeadlineExceededError, InvalidArgumentError
+
+# gRPC's own bound on deadlines is lower than infinity: a year will do for "for ever".
+_TIMEOUT_MAX = 365.0 * 24 * 3600
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +67,28 @@ def merge(options: Union[None, CallOptions, Mapping[str, Any]], given: Dict[str,
     for name in NAMES:
         given.pop(name, None)
     return dataclasses.replace(options, **over) if over else options
+
+
+def check_timeout(timeout: Any) -> Optional[float]:
+    """The time-out of a call in seconds, None for none.
+
+    Raises InvalidArgumentError for what is no number, and DeadlineExceededError for one that has
+    passed already.
+    """
+    if timeout is None:
+        return None
+    number = isinstance(timeout, (int, float, np.integer, np.floating))
+    if not number or isinstance(timeout, bool) or math.isnan(timeout):
+        raise _unknown_option(
+            repr(timeout), "seconds, None", f"timeout is {timeout!r}, not a number", "timeout"
+        )
+    if timeout <= 0:
+        raise DeadlineExceededError(
+            f"the time-out of {timeout} s has passed before the call",
+            reason="DEADLINE_EXCEEDED",
+            field="options.timeout",
+        )
+    return min(float(timeout), _TIMEOUT_MAX)
 
 
 def encode(options: CallOptions, message: call_pb2.CallOptions) -> None:
