@@ -22,11 +22,11 @@ esac
 
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
-"$protoc" -I "$proto" --python_out="$work" "$proto"/rlk/v1/*.proto
+"$protoc" -I "$proto" --python_out="$work" --pyi_out="$work" "$proto"/rlk/v1/*.proto
 
 mkdir -p "$out"
-rm -f "$out"/*_pb2.py
-for file in "$work"/rlk/v1/*_pb2.py; do
+rm -f "$out"/*_pb2.py "$out"/*_pb2.pyi
+for file in "$work"/rlk/v1/*_pb2.py "$work"/rlk/v1/*_pb2.pyi; do
   # The modules live inside the package, so they import each other from there.
   sed -e 's/^from rlk\.v1 import /from rlk._proto import /' "$file" > "$out/$(basename "$file")"
 done

@@ -6,10 +6,10 @@ import json
 import socket
 import threading
 
+import emulation
 import numpy as np
 import pytest
 
-import emulation
 import rlk
 import rlk.aio
 

@@ -110,7 +110,8 @@ def test_every_dtype_there_and_back(dtype, number):
 
 
 @pytest.mark.parametrize(
-    "value", ["bf16", "BF16", "bfloat16", "DATA_TYPE_BF16", ml_dtypes.bfloat16, np.dtype("bfloat16")]
+    "value",
+    ["bf16", "BF16", "bfloat16", "DATA_TYPE_BF16", ml_dtypes.bfloat16, np.dtype("bfloat16")],
 )
 def test_dtype_attributes(value):
     _, message = build({"x": BASE, "output_dtype": value})
@@ -155,7 +156,9 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize("arguments, reason, field", REFUSED, ids=lambda v: v if isinstance(v, str) else "")
+@pytest.mark.parametrize(
+    "arguments, reason, field", REFUSED, ids=lambda v: v if isinstance(v, str) else ""
+)
 def test_refuses_what_is_no_message(arguments, reason, field):
     with pytest.raises(rlk.InvalidArgumentError) as caught:
         build(arguments)

@@ -7,9 +7,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 import xxhash
+from conftest import ROOT
 
 import rlk
-from conftest import ROOT
 
 VECTORS = ROOT / "tests" / "golden" / "digests_xxh3_tree4k.json"
 
@@ -56,7 +56,9 @@ def test_leaves_and_fanout(size):
 
 def test_dtype_and_shape_matter_and_layout_does_not():
     x = np.arange(12, dtype=np.int32).reshape(3, 4)
-    distinct = {rlk.digest(v) for v in (x, x.view(np.float32), x.reshape(4, 3), x.reshape(12), x + 1)}
+    distinct = {
+        rlk.digest(v) for v in (x, x.view(np.float32), x.reshape(4, 3), x.reshape(12), x + 1)
+    }
     assert len(distinct) == 5
     assert rlk.digest(np.asfortranarray(x)) == rlk.digest(x)
     assert rlk.digest(x.T) == rlk.digest(np.ascontiguousarray(x.T))
@@ -74,7 +76,9 @@ def test_rows():
     x = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
     assert rlk.row_digests(x) == tuple(rlk.digest(row) for row in x.reshape(6, 4))
     assert rlk.row_digests(np.float32(3)) == (rlk.digest(np.float32([3])),)
-    assert rlk.row_digests(np.zeros((2, 0), np.float32)) == (rlk.digest(np.zeros(0, np.float32)),) * 2
+    assert (
+        rlk.row_digests(np.zeros((2, 0), np.float32)) == (rlk.digest(np.zeros(0, np.float32)),) * 2
+    )
 
 
 @pytest.mark.parametrize("value", [[1.0], "x", 3, None, np.zeros(2, np.complex64)])

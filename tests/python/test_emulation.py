@@ -2,10 +2,9 @@
 
 from fractions import Fraction
 
+import emulation
 import numpy as np
 import pytest
-
-import emulation
 from conftest import full_only
 
 

@@ -37,9 +37,7 @@ class RpcError:
 
 
 def info(domain="rlk", **metadata):
-    return error_details_pb2.ErrorInfo(
-        reason="DTYPE_NOT_ALLOWED", domain=domain, metadata=metadata
-    )
+    return error_details_pb2.ErrorInfo(reason="DTYPE_NOT_ALLOWED", domain=domain, metadata=metadata)
 
 
 def bad_request(field):

@@ -5,9 +5,9 @@ import json
 import ml_dtypes
 import numpy as np
 import pytest
+from conftest import ROOT
 
 import rlk
-from conftest import ROOT
 
 VECTORS = ROOT / "tests" / "golden" / "random_vectors.json"
 MASK = (1 << 64) - 1

@@ -5,7 +5,6 @@ import importlib.util
 import re
 
 import pytest
-
 from conftest import PACKAGE
 
 ADDRESS = "127.0.0.1:50051"

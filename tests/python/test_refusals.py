@@ -30,7 +30,12 @@ CASES = {
     "x of I32": (forward(x=X.astype("i4")), INVALID, "DTYPE_NOT_ALLOWED", "x"),
     "x of U8": (forward(x=X.astype("u1")), INVALID, "DTYPE_NOT_ALLOWED", "x"),
     "x of BOOL": (forward(x=X > 0), INVALID, "DTYPE_NOT_ALLOWED", "x"),
-    "grad_y of F16 for F32": (backward(grad_y=X.astype("f2")), INVALID, "DTYPE_NOT_ALLOWED", "grad_y"),
+    "grad_y of F16 for F32": (
+        backward(grad_y=X.astype("f2")),
+        INVALID,
+        "DTYPE_NOT_ALLOWED",
+        "grad_y",
+    ),
     "grad_y of another shape": (backward(grad_y=X.T), INVALID, "SHAPE_MISMATCH", "grad_y"),
     "grad_y of another rank": (backward(grad_y=X.reshape(12)), INVALID, "SHAPE_MISMATCH", "grad_y"),
     "rank 9": (forward(x=X.reshape((1,) * 7 + (3, 4))), INVALID, "RANK_TOO_LARGE", "x"),
@@ -44,7 +49,12 @@ CASES = {
     ),
     "unknown backend": (forward(backend="tpu"), INVALID, "UNKNOWN_BACKEND", "options.backend"),
     "unknown output": (forward(wanted="z"), INVALID, "UNKNOWN_OUTPUT", "options.wanted_outputs"),
-    "unknown device": (forward(device_uuid="none"), None, "DEVICE_NOT_FOUND", "options.device_uuid"),
+    "unknown device": (
+        forward(device_uuid="none"),
+        None,
+        "DEVICE_NOT_FOUND",
+        "options.device_uuid",
+    ),
     **{
         f"softcap {cap}": (forward(softcap=cap), INVALID, "ATTRIBUTE_OUT_OF_RANGE", "softcap")
         for cap in (0.0, -0.0, -30.0, np.inf, -np.inf, np.nan, 1e-46, 1e39)
@@ -127,7 +137,11 @@ def spoiled(change):
 RAW = {
     "not a message": (lambda: b"\xff\xff\xff", "MALFORMED_MESSAGE", None),
     "cut off": (lambda: message().SerializeToString()[:-1], "MALFORMED_MESSAGE", None),
-    "unknown field": (lambda: message().SerializeToString() + b"\xc8\x3e\x01", "UNKNOWN_FIELD", None),
+    "unknown field": (
+        lambda: message().SerializeToString() + b"\xc8\x3e\x01",
+        "UNKNOWN_FIELD",
+        None,
+    ),
     "x twice": (lambda: message().SerializeToString() * 2, "DUPLICATE_TENSOR", "x"),
     "no such dtype": (lambda: spoiled(lambda r: setattr(r.x, "dtype", 77)), None, None),
     "no such mode": (lambda: spoiled(lambda r: setattr(r.options, "mode", 77)), None, None),

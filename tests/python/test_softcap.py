@@ -1,10 +1,10 @@
 """final_logit_softcap on the server: bits against the emulated contract, accuracy against FP64."""
 
+import emulation
 import ml_dtypes
 import numpy as np
 import pytest
 
-import emulation
 import rlk
 
 BF16 = np.dtype(ml_dtypes.bfloat16)

@@ -2,11 +2,11 @@
 
 import gc
 
+import emulation
 import ml_dtypes
 import numpy as np
 import pytest
 
-import emulation
 import rlk
 
 torch = pytest.importorskip("torch", reason="torch is not installed")

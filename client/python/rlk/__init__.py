@@ -1,5 +1,7 @@
 """rlk: deterministic kernels over gRPC; bits are the API.
 
+Example::
+
     import numpy as np
     import rlk
 

@@ -172,8 +172,7 @@ def _encode_attribute(field: _methods.Field, value: Any, message: Any) -> None:
     if field.repeated:
         items = value if isinstance(value, (list, tuple)) else [value]
         getattr(message, field.name).extend(
-            _attribute(f"{field.name}[{i}]", field.descriptor, item)
-            for i, item in enumerate(items)
+            _attribute(f"{field.name}[{i}]", field.descriptor, item) for i, item in enumerate(items)
         )
     else:
         setattr(message, field.name, _attribute(field.name, field.descriptor, value))

@@ -45,7 +45,8 @@ def message_class(descriptor: Any) -> Any:
     """The message class of a descriptor, for every supported protobuf."""
     if hasattr(message_factory, "GetMessageClass"):
         return message_factory.GetMessageClass(descriptor)
-    return message_factory.MessageFactory(descriptor.file.pool).GetPrototype(descriptor)
+    factory: Any = message_factory.MessageFactory(descriptor.file.pool)
+    return factory.GetPrototype(descriptor)
 
 
 def _camel(snake: str) -> str:
@@ -82,7 +83,7 @@ def compile_method(descriptor: Any, operator: str) -> Method:
         if field.message_type and field.message_type.full_name == _TENSOR
     }
     return Method(
-        name=f"{operator}.{_snake(descriptor.name[len(prefix):])}",
+        name=f"{operator}.{_snake(descriptor.name[len(prefix) :])}",
         path=f"/{descriptor.containing_service.full_name}/{descriptor.name}",
         request=message_class(descriptor.input_type),
         response=message_class(descriptor.output_type),

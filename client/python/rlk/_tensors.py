@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, List, NamedTuple, Optional, Sequence, Tuple, cast
 
 import numpy as np
 
@@ -36,7 +36,7 @@ class Source(NamedTuple):
 
 def _raw(flat: np.ndarray) -> memoryview:
     """The bytes of a one-dimensional array without gaps."""
-    return memoryview(flat.view(np.uint8)) if flat.size else memoryview(b"")
+    return memoryview(flat.view(np.uint8).data) if flat.size else memoryview(b"")
 
 
 def is_torch_tensor(value: Any) -> bool:
@@ -117,7 +117,7 @@ def encode(source: Source, tensor: tensor_pb2.Tensor) -> int:
     (transposed and expanded tensors); any other is copied into C order. Bits are unchanged.
     """
     array = source.array
-    tensor.dtype = source.dtype
+    tensor.dtype = cast(tensor_pb2.DataType, source.dtype)
     tensor.shape.extend(array.shape)
     if array.size and not array.flags.c_contiguous:
         strides = _element_strides(array)

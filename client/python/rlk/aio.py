@@ -1,5 +1,7 @@
 """The asyncio client: the same calls, awaited.
 
+Example::
+
     async with rlk.aio.connect("127.0.0.1:50051") as client:
         result = await client.call("final_logit_softcap.forward", x=x)
 """

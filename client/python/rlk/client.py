@@ -37,9 +37,8 @@ def channel_arguments(
 
 def check_address(address: Any) -> str:
     """The address as gRPC takes it: "host:port" or "unix:/path"."""
-    if isinstance(address, str) and address:
-        if address.startswith("unix:") or ":" in address:
-            return address
+    if isinstance(address, str) and ":" in address:
+        return address
     raise InvalidArgumentError(
         f'{address!r} is no address; allowed: "host:port", "unix:/path"',
         reason="ATTRIBUTE_OUT_OF_RANGE",
@@ -217,9 +216,7 @@ class Client:
         reply = self._server_call("ListOperators", request, server_pb2.ListOperatorsResponse)
         return reply.methods
 
-    def _request(
-        self, method: str, options: Any, arguments: Dict[str, Any]
-    ) -> _codec.Request:
+    def _request(self, method: str, options: Any, arguments: Dict[str, Any]) -> _codec.Request:
         self._check_open()
         return _codec.build_request(method, options, arguments, self.inline_bytes_max)
 

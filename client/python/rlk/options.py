@@ -51,7 +51,9 @@ class CallOptions:
 NAMES: Tuple[str, ...] = tuple(field.name for field in dataclasses.fields(CallOptions))
 
 
-def merge(options: Union[None, CallOptions, Mapping[str, Any]], given: Dict[str, Any]) -> CallOptions:
+def merge(
+    options: Union[None, CallOptions, Mapping[str, Any]], given: Dict[str, Any]
+) -> CallOptions:
     """``options`` with the options among ``given`` over them; takes those out of ``given``."""
     if options is None:
         options = CallOptions()
@@ -111,9 +113,8 @@ def encode(options: CallOptions, message: call_pb2.CallOptions) -> None:
             setattr(message, target, parse_enum(f"options.{name}", value, enum.DESCRIPTOR))
     digests = "tensor" if options.digests is True else options.digests or ()
     for scope in (digests,) if isinstance(digests, str) else digests:
-        message.digests.append(
-            parse_enum("options.digests", scope, call_pb2.DigestScope.DESCRIPTOR)
-        )
+        number: Any = parse_enum("options.digests", scope, call_pb2.DigestScope.DESCRIPTOR)
+        message.digests.append(number)
     wanted = options.wanted or ()
     message.wanted_outputs.extend((wanted,) if isinstance(wanted, str) else wanted)
 

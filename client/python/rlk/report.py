@@ -137,7 +137,7 @@ def enum_text(enum: Any, number: int) -> Optional[str]:
     value = enum.values_by_number.get(number)
     if value is None:
         return str(number)
-    text = dict((n, t) for t, n in _methods.enumerators(enum)).get(number, value.name).upper()
+    text = {n: t for t, n in _methods.enumerators(enum)}.get(number, value.name).upper()
     return text.split("_")[0] if enum.name == "ClaimLevel" else text
 
 
