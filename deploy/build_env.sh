@@ -80,20 +80,22 @@ gpu_architectures() {
   tr '\n' ';' <<<"$capabilities" | sed 's/;$//'
 }
 
-# run_logged LOG COMMAND...: runs it with its output in LOG, prints the last line of the log every
-# ten seconds, and the end of the log on failure. The command leads its own process group, whose
+# run_logged LOG COMMAND...: runs it with its output in LOG, prints the log's last line every
+# ten seconds where it changed, and the end of the log on failure. The command leads its own process group, whose
 # number is in RLK_RUNNING_GROUP, so that stop_running ends a build with all its compilers.
 RLK_RUNNING_GROUP=
 run_logged() {
   local log=$1
   shift
   setsid "$@" </dev/null >"$log" 2>&1 &
-  local pid=$! status=0 ticks=0
+  local pid=$! status=0 ticks=0 last="" line
   RLK_RUNNING_GROUP=$pid
   while kill -0 "$pid" 2>/dev/null; do
     sleep 0.2
     if ((++ticks % 50 == 0)); then
-      note "$(tail -n 1 "$log" 2>/dev/null | cut -c1-92)"
+      line=$(tail -n 1 "$log" 2>/dev/null | cut -c1-92)
+      [[ "$line" == "$last" ]] || note "$line"
+      last=$line
     fi
   done
   wait "$pid" || status=$?
