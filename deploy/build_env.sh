@@ -80,9 +80,10 @@ gpu_architectures() {
   tr '\n' ';' <<<"$capabilities" | sed 's/;$//'
 }
 
-# run_logged LOG COMMAND...: runs it with its output in LOG, prints the log's last line every
-# ten seconds where it changed, and the end of the log on failure. The command leads its own process group, whose
-# number is in RLK_RUNNING_GROUP, so that stop_running ends a build with all its compilers.
+# run_logged LOG COMMAND...: runs it with its output in LOG, prints the log's last line every ten
+# seconds where it changed, and the end of the log on failure. The command leads its own process
+# group, whose number is in RLK_RUNNING_GROUP, so that stop_running ends a build with all its
+# compilers.
 RLK_RUNNING_GROUP=
 run_logged() {
   local log=$1

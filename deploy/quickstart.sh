@@ -152,7 +152,7 @@ show_metrics() {
   printf 'GET /metrics HTTP/1.0\r\nHost: %s\r\n\r\n' "$metrics" >&3
   tr -d '\r' <&3 >"$work/metrics"
   exec 3>&-
-  grep -E '^rlk_(requests_total|replays_total|replay_mismatches_total|phase_duration_seconds_(sum|count)|transport_bytes_total)' \
+  grep -E '^rlk_(requests_total|replays_total|replay_mismatches_total|verifications_total|selftest_total|phase_duration_seconds_(sum|count)|transport_bytes_total)' \
     "$work/metrics" | grep -v ' 0$' | sed 's/^/    /' || die "the server exports no metrics"
 }
 
