@@ -213,7 +213,7 @@ prepare_python() {
   if ((install)); then
     if ! "${pip[@]}" install --retries 2 --timeout 30 -e 'client/python[test,safetensors]' \
       </dev/null >"$log" 2>&1; then
-      reason="pip could not install what the package needs: $(grep -m 1 -i error "$log" || tail -n 1 "$log")"
+      reason="pip could not install what the package needs: $(grep -m 1 'ERROR: ' "$log" || tail -n 1 "$log")"
     elif ((optional)); then
       # Several GB, hence never required.
       "${pip[@]}" install torch transformers diffusers </dev/null >"$logs/pip-optional.log" 2>&1 || true
