@@ -20,7 +20,9 @@ int64_t StagedBytes(int64_t bytes) { return AlignUp(bytes, kStageAlignment); }
 }  // namespace
 
 absl::Status CallRun::CheckCaller(CancelStage stage) {
-  absl::Status status = job_->CheckCaller(Clock::now());
+  // Somebody else completed the job: its device was given up, and this run with it.
+  if (job_->completed()) return DeviceLostError(device_.info(), "the device was given up");
+  absl::Status status = job_->CheckCaller();
   if (!status.ok()) cancelled_at_ = stage;
   return status;
 }
@@ -145,13 +147,14 @@ absl::Status CallRun::Launch() {
       any = any || outputs[i].elements() > 0;
     }
   }
-  RLK_RETURN_IF_ERROR(CheckCaller(CancelStage::kLaunch));
   // With no element to write there is nothing to launch.
-  if (!any) return absl::OkStatus();
-  job_->launched_ns.store(Nanoseconds(Clock::now().time_since_epoch()), std::memory_order_release);
+  if (!any) return CheckCaller(CancelStage::kLaunch);
   for (std::vector<MutableTensorView>& outputs : outputs_) {
+    RLK_RETURN_IF_ERROR(CheckCaller(CancelStage::kLaunch));
     KernelArgs args = MakeKernelArgs(*job_, inputs_, outputs);
     args.workspace = lane_.Workspace(job_->workspace_bytes);
+    job_->launched_ns.store(Nanoseconds(Clock::now().time_since_epoch()),
+                            std::memory_order_release);
     RLK_RETURN_IF_ERROR(lane_.Launch(*job_->selection.variant, args));
   }
   return absl::OkStatus();

@@ -183,13 +183,14 @@ void Engine::Impl::Submit(Call call, Done done) {
   const auto job = std::make_shared<Job>();
   job->call = std::move(call);
   job->submitted = now;
+  job->now = engine.options_.now;
   job->on_complete = [this, done = std::move(done)](Job& ended,
                                                     absl::StatusOr<CallResult> outcome) {
     Complete(ended, done, std::move(outcome));
   };
   const bool reference_asked = job->call.options.verification == Verification::kReference;
   Executor* executor = nullptr;
-  absl::Status status = job->CheckCaller(now);
+  absl::Status status = job->CheckCaller();
   const bool gone = !status.ok();
   if (!gone) status = Prepare(*job, executor);
   if (status.ok() && reference_asked) {

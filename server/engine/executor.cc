@@ -227,9 +227,8 @@ bool Executor::StartNext() {
     NotifyQueue();
     on_device_.push_back(job);
   }
-  const Clock::time_point now = Clock::now();
-  job->result.report.phases.queue = Nanoseconds(now - job->admitted);
-  if (absl::Status status = job->CheckCaller(now); !status.ok()) {
+  job->result.report.phases.queue = Nanoseconds(Clock::now() - job->admitted);
+  if (absl::Status status = job->CheckCaller(); !status.ok()) {
     {
       std::lock_guard<std::mutex> lock(mutex_);
       std::erase(on_device_, job);

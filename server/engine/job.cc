@@ -13,12 +13,12 @@ bool Job::Complete(absl::StatusOr<CallResult> outcome) {
   return true;
 }
 
-absl::Status Job::CheckCaller(Clock::time_point now) const {
+absl::Status Job::CheckCaller() const {
   if (call.cancelled != nullptr && call.cancelled->load(std::memory_order_acquire)) {
     return MakeError(absl::StatusCode::kCancelled, {Reason::kCancelled, {}, {}, {}},
                      "the caller cancelled the call");
   }
-  if (now >= call.deadline) {
+  if ((now != nullptr ? now() : Clock::now()) >= call.deadline) {
     return MakeError(absl::StatusCode::kDeadlineExceeded, {Reason::kDeadlineExceeded, {}, {}, {}},
                      "the deadline passed before the call was done");
   }

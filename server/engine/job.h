@@ -35,6 +35,8 @@ struct Job {
   CallResult result;
   // Set by the engine; runs on the thread that completes the job.
   std::function<void(Job&, absl::StatusOr<CallResult>)> on_complete;
+  // The clock of deadlines.
+  Clock::time_point (*now)() = nullptr;
   // Holds a place in the reference pool.
   bool holds_reference = false;
   // steady_clock nanoseconds of the launch, 0 before it: what the watchdog reads.
@@ -48,7 +50,7 @@ struct Job {
   bool completed() const { return completed_.load(std::memory_order_acquire); }
 
   // CANCELLED (kCancelled) or DEADLINE_EXCEEDED (kDeadlineExceeded) when nobody waits any more.
-  absl::Status CheckCaller(Clock::time_point now) const;
+  absl::Status CheckCaller() const;
 
  private:
   std::atomic<bool> completed_{false};

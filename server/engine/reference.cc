@@ -125,7 +125,7 @@ void ReferencePool::Work() {
       job = std::move(queue_.front());
       queue_.pop_front();
     }
-    absl::Status status = job->CheckCaller(Clock::now());
+    absl::Status status = job->CheckCaller();
     if (!status.ok()) {
       // The kernel's work is done; what is saved is the rest.
       if (observer_ != nullptr) observer_->OnCancelled(CancelStage::kStageOut);
