@@ -69,8 +69,11 @@ int RunFloorServer(const std::vector<std::string>& words) {
   if (server == nullptr) return 1;
   const std::string line = std::to_string(port) + "\n";
   if (write(STDOUT_FILENO, line.data(), line.size()) < 0) return 1;
-  for (char c; read(STDIN_FILENO, &c, 1) > 0 || errno == EINTR;) {
-  }
+  char c;
+  ssize_t got;
+  do {
+    got = read(STDIN_FILENO, &c, 1);
+  } while (got > 0 || (got < 0 && errno == EINTR));
   server->Shutdown(std::chrono::system_clock::now());
   return 0;
 }

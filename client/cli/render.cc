@@ -129,7 +129,10 @@ std::string Table::Text(int indent) const {
 
 std::string ShapeText(const Dims& shape) {
   std::string text;
-  for (int64_t size : shape) text += (text.empty() ? "" : "x") + std::to_string(size);
+  for (int64_t size : shape) {
+    if (!text.empty()) text += "x";
+    text += std::to_string(size);
+  }
   return text.empty() ? "scalar" : text;
 }
 
@@ -137,7 +140,8 @@ std::string FirstText(const client::Tensor& tensor, int64_t count) {
   const int64_t element = DTypeSize(tensor.dtype());
   std::string text;
   for (int64_t i = 0; i < std::min(count, tensor.elements()); ++i) {
-    text += (i == 0 ? "" : " ") + ElementText(tensor.dtype(), tensor.bytes().data() + i * element);
+    if (i != 0) text += " ";
+    text += ElementText(tensor.dtype(), tensor.bytes().data() + i * element);
   }
   return text + (tensor.elements() > count ? " ..." : "");
 }
@@ -176,7 +180,8 @@ std::string EnumText(const google::protobuf::EnumDescriptor* descriptor, int num
 
 std::string ClaimText(rlk::v1::ClaimLevel claim) {
   if (claim == rlk::v1::CLAIM_LEVEL_UNSPECIFIED) return "none";
-  return "L" + std::to_string(static_cast<int>(claim) - 1);
+  std::string text = "L";
+  return text += std::to_string(static_cast<int>(claim) - 1);
 }
 
 std::string DTypeText(rlk::v1::DataType dtype) {
@@ -257,7 +262,9 @@ std::string ReportText(const rlk::v1::CallReport& report) {
   table.Add({"  device", DeviceText(report.device())});
   table.Add({"  claim", ClaimText(report.claim())});
   for (const rlk::v1::RejectedVariant& variant : report.rejected()) {
-    table.Add({"  rejected", variant.backend() + " " + variant.kernel() + ": " + variant.reason()});
+    // A backend that is not there has no kernel to name.
+    const std::string kernel = variant.kernel().empty() ? "" : " " + variant.kernel();
+    table.Add({"  rejected", variant.backend() + kernel + ": " + variant.reason()});
   }
   table.Add({"  fallback", report.has_fallback() ? report.fallback().from_backend() + ": " +
                                                        report.fallback().reason()

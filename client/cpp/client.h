@@ -34,7 +34,8 @@
 
 namespace rlk::client {
 
-// Bytes of one request message; a larger call is refused before it is sent (MESSAGE_TOO_LARGE).
+// Bytes of one request message, framing included; a larger call is refused before it is sent
+// (MESSAGE_TOO_LARGE).
 inline constexpr int64_t kInlineBytesMax = int64_t{2} << 20;
 
 struct ClientOptions {

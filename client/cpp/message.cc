@@ -180,6 +180,20 @@ absl::StatusOr<Tensor> TakeTensor(const std::string& name, const rlk::v1::Tensor
   return tensor;
 }
 
+absl::Status CheckSize(int64_t size, int64_t inline_bytes_max) {
+  if (size <= inline_bytes_max) return absl::OkStatus();
+  return InvalidArgument(Reason::kMessageTooLarge, "inline_bytes_max", std::to_string(size),
+                         "at most " + std::to_string(inline_bytes_max) + " bytes",
+                         "the call's message is too large to travel inline");
+}
+
+// The server counts the whole message, framing included.
+int64_t MessageBytes(const wire::OutputBytes& message) {
+  size_t size = 0;
+  for (const wire::OutputPiece& piece : message) size += piece.text.size() + piece.payload.size();
+  return static_cast<int64_t>(size);
+}
+
 }  // namespace
 
 absl::StatusOr<wire::OutputBytes> EncodeRequest(const wire::MethodBinding& method,
@@ -188,7 +202,6 @@ absl::StatusOr<wire::OutputBytes> EncodeRequest(const wire::MethodBinding& metho
   const MethodSignature& signature = method.signature;
   std::unique_ptr<Message> message = NewMessage(method.descriptor->input_type());
   std::vector<wire::Payload> payloads;
-  int64_t payload_bytes = 0;
   for (const auto& [name, ref] : request.inputs) {
     const TensorSpec* spec = FindSpec(signature.inputs, name);
     if (spec == nullptr) {
@@ -196,16 +209,9 @@ absl::StatusOr<wire::OutputBytes> EncodeRequest(const wire::MethodBinding& metho
                              signature.method + " takes no tensor of this name");
     }
     RLK_ASSIGN_OR_RETURN(wire::Payload payload, AddTensor(*spec, ref, message.get()));
-    if (__builtin_add_overflow(payload_bytes, payload.bytes.size, &payload_bytes)) {
-      payload_bytes = INT64_MAX;
-    }
+    // Each one alone first, so that the sum of all cannot overflow.
+    RLK_RETURN_IF_ERROR(CheckSize(payload.bytes.size, inline_bytes_max));
     payloads.push_back(std::move(payload));
-  }
-  if (payload_bytes > inline_bytes_max) {
-    return InvalidArgument(Reason::kMessageTooLarge, "inline_bytes_max",
-                           std::to_string(payload_bytes),
-                           "at most " + std::to_string(inline_bytes_max),
-                           "the tensors of the call have too many bytes to travel inline");
   }
   for (const auto& [name, value] : request.attributes) {
     const AttributeSpec* spec = FindSpec(signature.attributes, name);
@@ -219,7 +225,9 @@ absl::StatusOr<wire::OutputBytes> EncodeRequest(const wire::MethodBinding& metho
     const FieldDescriptor* options = message->GetDescriptor()->FindFieldByName("options");
     message->GetReflection()->MutableMessage(message.get(), options)->CopyFrom(request.options);
   }
-  return wire::Join(*message, std::move(payloads));
+  wire::OutputBytes bytes = wire::Join(*message, std::move(payloads));
+  RLK_RETURN_IF_ERROR(CheckSize(MessageBytes(bytes), inline_bytes_max));
+  return bytes;
 }
 
 absl::StatusOr<CallResult> DecodeReply(const wire::MethodBinding& method,

@@ -165,13 +165,17 @@ TEST_F(MessageTest, RefusesLocallyWhatCannotBeSaid) {
 
 TEST_F(MessageTest, NamesTheInlineLimit) {
   const uint16_t data[4] = {};
-  EXPECT_TRUE(Encode(Request(data, {2, 2}), 8).ok());
-  const auto detail = GetErrorDetail(Encode(Request(data, {2, 2}), 7));
+  const auto message = EncodeRequest(*forward_, Request(data, {2, 2}), kInlineBytesMax);
+  ASSERT_TRUE(message.ok());
+  const auto size = static_cast<int64_t>(Text(ToByteBuffer(*message)).size());
+  EXPECT_GT(size, 8);
+  EXPECT_TRUE(Encode(Request(data, {2, 2}), size).ok());
+  const auto detail = GetErrorDetail(Encode(Request(data, {2, 2}), size - 1));
   ASSERT_TRUE(detail.has_value());
   EXPECT_EQ(detail->reason, Reason::kMessageTooLarge);
   EXPECT_EQ(detail->field, "inline_bytes_max");
-  EXPECT_EQ(detail->value, "8");
-  EXPECT_EQ(detail->allowed, "at most 7");
+  EXPECT_EQ(detail->value, std::to_string(size));
+  EXPECT_THAT(detail->allowed, testing::HasSubstr(std::to_string(size - 1)));
 }
 
 TEST_F(MessageTest, DecodesRepliesIntoOwnedTensors) {
