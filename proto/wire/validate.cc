@@ -169,21 +169,20 @@ class Validator {
   // A second value of a singular field or a oneof would silently replace the first.
   absl::Status Count(const FieldDescriptor& field, const Path& path, int& count) {
     ++count;
+    const auto* oneof = field.real_containing_oneof();
+    const bool source = oneof != nullptr && IsTensor(&descriptor_);
+    const Reason reason =
+        source || IsTensorField(&field) ? Reason::kDuplicateTensor : Reason::kMalformedMessage;
     if (!field.is_repeated() && count > 1) {
-      const Reason reason =
-          IsTensorField(&field) ? Reason::kDuplicateTensor : Reason::kMalformedMessage;
       return InvalidArgument(reason, path.Text(), "", "", "the field is given more than once");
     }
-    if (const auto* oneof = field.real_containing_oneof(); oneof != nullptr) {
-      bool& given = oneofs_[static_cast<size_t>(oneof->index())];
-      if (given) {
-        const Reason reason =
-            IsTensor(&descriptor_) ? Reason::kDuplicateTensor : Reason::kMalformedMessage;
-        return InvalidArgument(reason, path.Text(), "", "",
-                               absl::StrCat("more than one ", oneof->name(), " is given"));
-      }
-      given = true;
+    if (oneof == nullptr) return absl::OkStatus();
+    bool& given = oneofs_[static_cast<size_t>(oneof->index())];
+    if (given) {
+      return InvalidArgument(reason, path.Text(), "", "",
+                             absl::StrCat("more than one ", oneof->name(), " is given"));
     }
+    given = true;
     return absl::OkStatus();
   }
 

@@ -225,7 +225,7 @@ struct Perturbation {
 };
 
 std::vector<Perturbation> TensorPerturbations() {
-  constexpr int64_t kHuge = int64_t{1} << 62;
+  static constexpr int64_t kHuge = int64_t{1} << 62;
   return {
       {"DtypeUnspecified",
        [](Request& r) { r.mutable_x()->clear_dtype(); },

@@ -1,6 +1,7 @@
 // Building and cutting messages by hand, for the codec's tests.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -10,6 +11,7 @@
 #include "google/protobuf/message.h"
 #include "gtest/gtest.h"
 #include "kernels/core/status.h"
+#include "kernels/registry/call.h"
 #include "kernels/registry/registry.h"
 #include "proto/wire/bytes.h"
 #include "proto/wire/signatures.h"
