@@ -206,6 +206,15 @@ def test_a_future_can_be_cancelled(client, x):
     client.call(FORWARD, x=x)
 
 
+def test_closing_a_client_ends_its_calls(x):
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts, and never answers
+        waiting = rlk.connect("127.0.0.1:%d" % silent.getsockname()[1])
+        future = waiting.call_async(FORWARD, x=x)
+        waiting.close()
+        error = future.exception(60)
+    assert isinstance(error, rlk.CancelledError) and error.reason == "CANCELLED"
+
+
 def test_threads_share_a_client(client):
     inputs = [rlk.random_tensor((31, 33), "bf16", seed, 30.0) for seed in range(8)]
     expected = [emulation.forward(v, 30.0).tobytes() for v in inputs]
