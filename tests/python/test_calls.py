@@ -126,6 +126,15 @@ def test_unix_socket_gives_the_same_bits(server, client, x):
     assert a.report.output_digests == b.report.output_digests
 
 
+def test_messages_up_to_the_inline_limit(client):
+    x = rlk.random_tensor(((1 << 19) - 1024,), "f32", 1, 30.0)  # 2 MiB less 4 KiB, both ways
+    y = client.call(FORWARD, x=x).y
+    assert y.tobytes() == emulation.forward(x, 30.0).tobytes()
+    with pytest.raises(rlk.InvalidArgumentError) as caught:
+        client.call(FORWARD, x=np.zeros(1 << 19, np.float32))
+    assert caught.value.reason == "MESSAGE_TOO_LARGE"
+
+
 def test_results_are_the_callers_own(client, x):
     first = client.call(FORWARD, x=x).y
     second = client.call(FORWARD, x=x).y

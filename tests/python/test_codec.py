@@ -174,8 +174,12 @@ def test_unknown_method_names_the_known():
 
 
 def test_size_limit():
-    x = np.zeros(1 << 19, np.float32)
-    build({"x": x})
+    _, message = build({"x": np.zeros((1 << 19) - 64, np.float32)})
+    # The whole message counts, as on the server.
+    assert message.ByteSize() <= 2 << 20
+    with pytest.raises(rlk.InvalidArgumentError):
+        build({"x": np.zeros(1 << 19, np.float32)})
+    build({"x": np.zeros(1 << 19, np.float32)}, inline_bytes_max=message.ByteSize() + 300)
     with pytest.raises(rlk.InvalidArgumentError) as caught:
         build({"x": np.zeros((1 << 19) + 1, np.float32)})
     assert caught.value.reason == "MESSAGE_TOO_LARGE"

@@ -18,7 +18,8 @@ from rlk._proto import tensor_pb2
 from rlk.errors import InternalError, InvalidArgumentError
 from rlk.report import CallReport, report_from_proto
 
-# Payload bytes that a server takes in one message unless it is configured otherwise.
+# Bytes of one message, tensors and the little around them, that a server takes unless it is
+# configured otherwise.
 INLINE_BYTES_MAX = 2 << 20
 _DATA_TYPE = tensor_pb2.DataType.DESCRIPTOR.full_name
 _INT64 = (-(1 << 63), (1 << 63) - 1)
@@ -85,7 +86,7 @@ def build_request(
 
     What the signature allows is checked by the server. Here fail only calls that cannot be put
     into a message: unknown names, values that are no tensor or no attribute, tensors of two
-    libraries or devices, and payloads above ``inline_bytes_max``.
+    libraries or devices, and messages above ``inline_bytes_max``.
     """
     method = _methods.find(name)
     given = dict(arguments)
@@ -98,7 +99,21 @@ def build_request(
         value = given.get(field.name)
         if value is not None:
             _encode_attribute(field, value, message)
-    return Request(method, message.SerializeToString(), device, merged.timeout)
+    data = message.SerializeToString()
+    _check_size(method, len(data), inline_bytes_max)
+    return Request(method, data, device, merged.timeout)
+
+
+def _check_size(method: _methods.Method, size: int, inline_bytes_max: int) -> None:
+    if size <= inline_bytes_max:
+        return
+    allowed = f"at most {inline_bytes_max} bytes (inline_bytes_max)"
+    raise InvalidArgumentError(
+        f"{method.name}: {size} bytes are too many for one message; allowed: {allowed}",
+        reason="MESSAGE_TOO_LARGE",
+        value=str(size),
+        allowed=allowed,
+    )
 
 
 def _check_names(method: _methods.Method, given: Mapping[str, Any]) -> None:
@@ -137,16 +152,9 @@ def _encode_tensors(
             found.setdefault(field.name, source.torch_device)
             _check_same_place(found, field.name, source)
             target = getattr(message, field.name)
-            total += _tensors.encode(source, target.add() if field.repeated else target)
-    if total > inline_bytes_max:
-        allowed = f"at most {inline_bytes_max} bytes (inline_bytes_max)"
-        raise InvalidArgumentError(
-            f"{method.name}: {total} bytes of tensors are too many for one message; "
-            f"allowed: {allowed}",
-            reason="MESSAGE_TOO_LARGE",
-            value=str(total),
-            allowed=allowed,
-        )
+            total += _tensors.payload_bytes(source)
+            _check_size(method, total, inline_bytes_max)  # before anything large is copied
+            _tensors.encode(source, target.add() if field.repeated else target)
     return next(iter(found.values()), None)
 
 

@@ -110,26 +110,38 @@ def _element_strides(array: np.ndarray) -> Optional[List[int]]:
     return [s // array.itemsize if n > 1 else 0 for s, n in zip(array.strides, array.shape)]
 
 
-def encode(source: Source, tensor: tensor_pb2.Tensor) -> int:
-    """Fills a Tensor message and returns the bytes of its payload.
+def _wire_layout(array: np.ndarray) -> Tuple[Optional[List[int]], int]:
+    """(strides or None for C order, elements) as a tensor travels.
 
     A view goes as it lies in memory, with strides, where that takes no more bytes than C order
-    (transposed and expanded tensors); any other is copied into C order. Bits are unchanged.
+    (transposed and expanded tensors).
     """
-    array = source.array
-    tensor.dtype = cast(tensor_pb2.DataType, source.dtype)
-    tensor.shape.extend(array.shape)
     if array.size and not array.flags.c_contiguous:
         strides = _element_strides(array)
         if strides is not None:
             span = 1 + sum((n - 1) * s for n, s in zip(array.shape, strides))
             if span <= array.size:
-                tensor.strides.extend(strides)
-                flat = np.lib.stride_tricks.as_strided(array, (span,), (array.itemsize,))
-                tensor.data = flat.tobytes()
-                return len(tensor.data)
-    tensor.data = bytes(source.contiguous_bytes())
-    return len(tensor.data)
+                return strides, span
+    return None, array.size
+
+
+def payload_bytes(source: Source) -> int:
+    """The bytes that a tensor's elements take in a message."""
+    return _wire_layout(source.array)[1] * source.array.itemsize
+
+
+def encode(source: Source, tensor: tensor_pb2.Tensor) -> None:
+    """Fills a Tensor message. Bits are unchanged."""
+    array = source.array
+    tensor.dtype = cast(tensor_pb2.DataType, source.dtype)
+    tensor.shape.extend(array.shape)
+    strides, span = _wire_layout(array)
+    if strides is None:
+        tensor.data = bytes(source.contiguous_bytes())
+    else:
+        tensor.strides.extend(strides)
+        flat = np.lib.stride_tricks.as_strided(array, (span,), (array.itemsize,))
+        tensor.data = flat.tobytes()
 
 
 def decode(field: str, tensor: tensor_pb2.Tensor, torch_device: Optional[Any]) -> Any:

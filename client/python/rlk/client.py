@@ -63,8 +63,8 @@ def connect(
         address: "host:port" or "unix:/path".
         timeout: seconds until a call fails with DeadlineExceededError, unless the call says
             otherwise; None waits for ever.
-        inline_bytes_max: payload bytes of one request; the server's flag of the same name
-            decides, and this only spares sending what it would refuse.
+        inline_bytes_max: bytes of one request, tensors and the little around them; the server's
+            flag of the same name decides, and this only spares sending what it would refuse.
         channel_options: further gRPC channel arguments.
 
     Raises:
