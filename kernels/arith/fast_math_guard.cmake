@@ -57,8 +57,7 @@ set(RLK_GUARD_SPLIT_VALUE "^(ftz|prec-div|prec-sqrt|fmad|use_fast_math)$")
 set(RLK_GUARD_FORWARDING
     "^(Xcompiler|compiler-options|Xlinker|linker-options|Xptxas|ptxas-options|Xnvvm|Xclang|Xarch_host|Xarch_device|Xcudafe|Xarchive|archive-options)=(.*)$")
 
-# Stops with the flag and where it came from, or only notes the first one where RLK_GUARD_COLLECT
-# names a variable.
+# Stops, naming the flag and where it came from.
 function(rlk_guard_refuse flag origin why)
   message(FATAL_ERROR "rlk: ${flag} from ${origin} is refused: ${why}")
 endfunction()
@@ -244,7 +243,7 @@ function(rlk_fast_math_guard_target name)
   set(RLK_GUARD_WORKING_DIRECTORY "${CMAKE_BINARY_DIR}")
   rlk_guard_run()
   set(file "${CMAKE_CURRENT_BINARY_DIR}/fast_math_guard_input.cmake")
-  file(CONFIGURE OUTPUT "${file}" CONTENT "${input}" @ONLY)
+  file(WRITE "${file}" "${input}")
   add_custom_target(
     ${name}
     COMMAND ${CMAKE_COMMAND} "-DRLK_GUARD_INPUT=${file}" -P
