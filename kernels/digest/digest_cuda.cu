@@ -79,6 +79,11 @@ __device__ __forceinline__ void StoreNode(const xxh3::Hash128& hash, ulonglong2*
   *node = make_ulonglong2(xxh3::Swap64(hash.high), xxh3::Swap64(hash.low));
 }
 
+// The whole hash by one thread, out of line: few leaves take this way.
+__device__ __noinline__ xxh3::Hash128 HashAlone(const uint8_t* data, int length) {
+  return xxh3::Hash(data, length);
+}
+
 // data: [bytes]; nodes: [ceil(bytes / 4096)], one for each leaf. A level of nodes is hashed the
 // same way. A leaf that is not whole, or not 16-byte aligned, goes through one thread.
 __global__ void __launch_bounds__(kThreads)
@@ -103,7 +108,7 @@ __global__ void __launch_bounds__(kThreads)
     if (thread == 0) StoreNode(xxh3::FinishLong(hash, kDigestLeafBytes), nodes + leaf);
   } else if (thread == 0 && begin < bytes) {
     const int length = whole ? static_cast<int>(kDigestLeafBytes) : static_cast<int>(bytes - begin);
-    StoreNode(xxh3::Hash(data + begin, length), nodes + leaf);
+    StoreNode(HashAlone(data + begin, length), nodes + leaf);
   }
 }
 

@@ -37,19 +37,46 @@ inline constexpr int kBlockBytes = kStripeBytes * kStripesPerBlock;
 inline constexpr int kLanes = 8;
 inline constexpr int kSecretBytes = 192;
 
+// Tables, in constant memory on the device: an array inside a function would be rebuilt on the
+// stack wherever its index is not a constant.
+#define RLK_XXH_SECRET_WORDS                                                                      \
+  0xbe4ba423396cfeb8ull, 0x1cad21f72c81017cull, 0xdb979083e96dd4deull, 0x1f67b3b7a4a44072ull,     \
+      0x78e5c0cc4ee679cbull, 0x2172ffcc7dd05a82ull, 0x8e2443f7744608b8ull, 0x4c263a81e69035e0ull, \
+      0xcb00c391bb52283cull, 0xa32e531b8b65d088ull, 0x4ef90da297486471ull, 0xd8acdea946ef1938ull, \
+      0x3f349ce33f76faa8ull, 0x1d4f0bc7c7bbdcf9ull, 0x3159b4cd4be0518aull, 0x647378d9c97e9fc8ull, \
+      0xc3ebd33483acc5eaull, 0xeb6313faffa081c5ull, 0x49daf0b751dd0d17ull, 0x9e68d429265516d3ull, \
+      0xfca1477d58be162bull, 0xce31d07ad1b8f88full, 0x280416958f3acb45ull, 0x7e404bbbcafbd7afull
+#define RLK_XXH_INITIAL_LANES \
+  kPrime32_3, kPrime64_1, kPrime64_2, kPrime64_3, kPrime64_4, kPrime32_2, kPrime64_5, kPrime32_1
+
+inline constexpr uint64_t kSecretWords[kSecretBytes / 8] = {RLK_XXH_SECRET_WORDS};
+inline constexpr uint64_t kInitialLanes[kLanes] = {RLK_XXH_INITIAL_LANES};
+#if defined(__CUDACC__)
+static __constant__ uint64_t kDeviceSecretWords[kSecretBytes / 8] = {RLK_XXH_SECRET_WORDS};
+static __constant__ uint64_t kDeviceInitialLanes[kLanes] = {RLK_XXH_INITIAL_LANES};
+#endif
+#undef RLK_XXH_SECRET_WORDS
+#undef RLK_XXH_INITIAL_LANES
+
 // 64 bits of the default secret that begin at byte `offset`.
 RLK_XXH_HD uint64_t Secret(int offset) {
-  constexpr uint64_t kWords[kSecretBytes / 8] = {
-      0xbe4ba423396cfeb8ull, 0x1cad21f72c81017cull, 0xdb979083e96dd4deull, 0x1f67b3b7a4a44072ull,
-      0x78e5c0cc4ee679cbull, 0x2172ffcc7dd05a82ull, 0x8e2443f7744608b8ull, 0x4c263a81e69035e0ull,
-      0xcb00c391bb52283cull, 0xa32e531b8b65d088ull, 0x4ef90da297486471ull, 0xd8acdea946ef1938ull,
-      0x3f349ce33f76faa8ull, 0x1d4f0bc7c7bbdcf9ull, 0x3159b4cd4be0518aull, 0x647378d9c97e9fc8ull,
-      0xc3ebd33483acc5eaull, 0xeb6313faffa081c5ull, 0x49daf0b751dd0d17ull, 0x9e68d429265516d3ull,
-      0xfca1477d58be162bull, 0xce31d07ad1b8f88full, 0x280416958f3acb45ull, 0x7e404bbbcafbd7afull};
+#if defined(__CUDA_ARCH__)
+  const uint64_t* const words = kDeviceSecretWords;
+#else
+  const uint64_t* const words = kSecretWords;
+#endif
   const int word = offset >> 3;
   const int shift = (offset & 7) * 8;
-  if (shift == 0) return kWords[word];
-  return kWords[word] >> shift | kWords[word + 1] << (64 - shift);
+  if (shift == 0) return words[word];
+  return words[word] >> shift | words[word + 1] << (64 - shift);
+}
+
+RLK_XXH_HD uint64_t InitialLane(int lane) {
+#if defined(__CUDA_ARCH__)
+  return kDeviceInitialLanes[lane];
+#else
+  return kInitialLanes[lane];
+#endif
 }
 
 struct Hash128 {
@@ -106,12 +133,6 @@ RLK_XXH_HD uint64_t Avalanche64(uint64_t h) {  // XXH64's
   h ^= h >> 29;
   h *= kPrime64_3;
   return h ^ h >> 32;
-}
-
-RLK_XXH_HD uint64_t InitialLane(int lane) {
-  constexpr uint64_t kInitial[kLanes] = {kPrime32_3, kPrime64_1, kPrime64_2, kPrime64_3,
-                                         kPrime64_4, kPrime32_2, kPrime64_5, kPrime32_1};
-  return kInitial[lane];
 }
 
 // One stripe for the lanes 2p and 2p + 1, which feed each other.

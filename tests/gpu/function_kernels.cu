@@ -140,7 +140,72 @@ struct FromF16Wrong {
   }
 };
 
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    FillPatternsKernel(T* x, uint64_t first, uint64_t step, int64_t count) {
+  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i < count) x[i] = static_cast<T>(first + static_cast<uint64_t>(i) * step);
+}
+
+__global__ void __launch_bounds__(kThreads)
+    FillGradientsKernel(float* grad_y, bool of_pattern, uint64_t first, uint64_t step,
+                        int64_t count) {
+  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i >= count) return;
+  const auto pattern = static_cast<uint32_t>(first + static_cast<uint64_t>(i) * step);
+  grad_y[i] = of_pattern ? __uint_as_float(pattern * 0x9e3779b1u) : 1.0f;
+}
+
+template <typename T>
+struct ResultTerm {
+  const T* results;
+  uint64_t first, step;
+  __device__ uint64_t operator()(uint64_t k) const {
+    return arith::DigestTerm(static_cast<uint32_t>(first + k * step), results[k]);
+  }
+};
+
+void CheckLaunch(const absl::Status& status) {
+  Check(status.ok() ? cudaSuccess : cudaErrorUnknown, "a launch of a test kernel");
+}
+
+unsigned Blocks(int64_t count) { return static_cast<unsigned>((count - 1) / kThreads + 1); }
+
+template <typename T>
+void AddTerms(const void* results, uint64_t first, uint64_t step, int64_t count,
+              unsigned long long* sum, cudaStream_t stream) {
+  CheckLaunch(cuda::Launch(SumKernel<ResultTerm<T>>, kBlocks, kThreads, stream,
+                           ResultTerm<T>{static_cast<const T*>(results), first, step},
+                           static_cast<uint64_t>(count), sum));
+}
+
 }  // namespace
+
+void FillPatterns(void* x, int64_t element_bytes, uint64_t first, uint64_t step, int64_t count,
+                  cudaStream_t stream) {
+  if (element_bytes == 2) {
+    CheckLaunch(cuda::Launch(FillPatternsKernel<uint16_t>, Blocks(count), kThreads, stream,
+                             static_cast<uint16_t*>(x), first, step, count));
+  } else {
+    CheckLaunch(cuda::Launch(FillPatternsKernel<uint32_t>, Blocks(count), kThreads, stream,
+                             static_cast<uint32_t*>(x), first, step, count));
+  }
+}
+
+void FillGradients(float* grad_y, bool of_pattern, uint64_t first, uint64_t step, int64_t count,
+                   cudaStream_t stream) {
+  CheckLaunch(cuda::Launch(FillGradientsKernel, Blocks(count), kThreads, stream, grad_y, of_pattern,
+                           first, step, count));
+}
+
+void AddDigestTerms(const void* results, int64_t element_bytes, uint64_t first, uint64_t step,
+                    int64_t count, unsigned long long* sum, cudaStream_t stream) {
+  if (element_bytes == 2) {
+    AddTerms<uint16_t>(results, first, step, count, sum, stream);
+  } else {
+    AddTerms<uint32_t>(results, first, step, count, sum, stream);
+  }
+}
 
 uint64_t DeviceFunctionDigest(arith::Function function) {
   switch (function) {

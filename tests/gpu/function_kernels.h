@@ -1,6 +1,8 @@
 // Exhaustive work on the device, one call for each claim of the function tests.
 #pragma once
 
+#include <cuda_runtime_api.h>
+
 #include <cstdint>
 
 #include "kernels/arith/function_digest.h"
@@ -26,5 +28,15 @@ uint64_t CountWrongToBf16();
 uint64_t CountWrongToF16();
 // All 65,536 inputs, NaN payloads not compared.
 uint64_t CountWrongFromF16();
+
+// The inputs of tests/golden/digests_softcap.json, on the device: patterns first + k step for
+// 0 <= k < count, as 16- or 32-bit elements, and the gradient of each pattern.
+void FillPatterns(void* x, int64_t element_bytes, uint64_t first, uint64_t step, int64_t count,
+                  cudaStream_t stream);
+void FillGradients(float* grad_y, bool of_pattern, uint64_t first, uint64_t step, int64_t count,
+                   cudaStream_t stream);
+// *sum += DigestTerm of each pattern and its result.
+void AddDigestTerms(const void* results, int64_t element_bytes, uint64_t first, uint64_t step,
+                    int64_t count, unsigned long long* sum, cudaStream_t stream);
 
 }  // namespace rlk::gpu_test

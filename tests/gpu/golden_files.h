@@ -1,4 +1,4 @@
-// Stored digests, found beside the program in a bundle or in the source tree.
+// Stored digests, found in a bundle or in the source tree.
 #pragma once
 
 #include <cstdlib>
@@ -10,23 +10,15 @@
 
 namespace rlk::gpu_test {
 
-// The text under `key`, at any depth, in tests/golden/<file>; fails the test where there is none.
-// RLK_GOLDEN_DIR names the folder.
-inline std::string StoredDigest(const std::string& file, const std::string& key) {
+// tests/golden/<file>; RLK_GOLDEN_DIR names the folder. Fails the test, and gives null, where it
+// cannot be read.
+inline nlohmann::json LoadGolden(const std::string& file) {
   const char* folder = std::getenv("RLK_GOLDEN_DIR");
   const std::string path = std::string(folder == nullptr ? "tests/golden" : folder) + "/" + file;
   std::ifstream stream(path);
-  if (!stream) {
-    ADD_FAILURE() << path << " is missing; RLK_GOLDEN_DIR names its folder";
-    return {};
-  }
-  const nlohmann::json root = nlohmann::json::parse(stream);
-  for (const auto& [pointer, value] : root.flatten().items()) {
-    const bool named = pointer == "/" + key || pointer.ends_with("/" + key) ||
-                       pointer.find("/" + key + "/") != std::string::npos;
-    if (named && value.is_string()) return value.get<std::string>();
-  }
-  ADD_FAILURE() << path << " has no digest for " << key;
+  nlohmann::json value = nlohmann::json::parse(stream, nullptr, /*allow_exceptions=*/false);
+  if (!value.is_discarded()) return value;
+  ADD_FAILURE() << path << " cannot be read; RLK_GOLDEN_DIR names its folder";
   return {};
 }
 

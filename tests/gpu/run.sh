@@ -67,10 +67,10 @@ run() {
 }
 
 section_portable() {
-  run portable 110 "$tests" --gtest_filter='*SoftcapPortable*:*SoftcapAllF32*'
+  run portable 110 "$tests" --gtest_filter='*SoftcapPortable*:*SoftcapAllF32*:SoftcapStored*'
 }
 section_rest() {
-  run rest 120 "$tests" --gtest_filter='-*SoftcapPortable*:*SoftcapAllF32*'
+  run rest 120 "$tests" --gtest_filter='-*SoftcapPortable*:*SoftcapAllF32*:SoftcapStored*'
 }
 section_sanitizer() {
   local tool

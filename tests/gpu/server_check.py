@@ -113,7 +113,7 @@ def check_python(address: str) -> int:
         results = [client.call("final_logit_softcap.forward", x=x, softcap=20.0,
                                options=rlk.CallOptions(backend=backend)) for backend in
                    ("cuda", "cpu")]
-        cuda, cpu = (np.asarray(result["y"]) for result in results)
+        cuda, cpu = (np.asarray(result.y) for result in results)
         if cuda.tobytes() != cpu.tobytes():
             raise SystemExit(f"Python client, shape {shape}: cuda and cpu differ")
         checked += 1
