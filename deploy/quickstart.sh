@@ -138,7 +138,7 @@ call_operator() {
 run_call() {
   printf '\n$ rlk %s\n' "$*"
   # The user's FILE is relative to the folder that the script was called from.
-  (cd "$files_from" && "$rlk" --server "unix:$work/rlk.sock" "$@") || {
+  (cd "$files_from" && "$rlk" "$@" --server "unix:$work/rlk.sock") || {
     tail -n 5 "$work/server.log" >&2
     die "the call failed"
   }
