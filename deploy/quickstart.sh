@@ -13,7 +13,7 @@ the error against FP64, whether repeated calls give the same bits, the time of e
 metrics. Then stops the server.
 
   FILE#KEY       tensor KEY of your own safetensors file, or FILE.npy: FP32, FP16 or BF16, at most
-                 1 MiB; the default is the logits in tests/data
+                 1 MiB less 1 KiB; the default is the logits in tests/data
   --softcap C    the cap (30)
   --repeat N     how often each call is repeated and its bits compared (3)
   --no-install   never call apt
