@@ -48,6 +48,11 @@ main() {
   SECONDS=0
   say "Packages"
   install_system_packages
+  # Before the C++ tests: some of these check the API with buf, which pip brings.
+  python_missing=$(prepare_python) || note "no Python tests: $python_missing"
+  if [[ -x .venv/bin/buf ]]; then
+    export RLK_BUF=$root/.venv/bin/buf
+  fi
   if build_tree test; then
     run_ctest test
   fi
@@ -185,11 +190,10 @@ check_pages() {
 # run_python: the tests of the Python package in .venv, or the reason why they are skipped.
 run_python() {
   say "Python tests (${SECONDS} s so far)"
-  local reason
-  if ! reason=$(prepare_python); then
+  if [[ -n "$python_missing" ]]; then
     local count
     count=$(cat tests/python/test_*.py 2>/dev/null | grep -c '^ *\(async \)\?def test_') || true
-    note "skipped, $count tests: $reason"
+    note "skipped, $count tests: $python_missing"
     skipped=$((skipped + count))
     return 0
   fi
@@ -212,7 +216,7 @@ prepare_python() {
   fi
   if ((install)); then
     if ! "${pip[@]}" install --retries 2 --timeout 30 -e 'client/python[test,safetensors]' \
-      </dev/null >"$log" 2>&1; then
+      buf-bin </dev/null >"$log" 2>&1; then
       reason="pip could not install what the package needs: $(grep -m 1 'ERROR: ' "$log" || tail -n 1 "$log")"
     elif ((optional)); then
       # Several GB, hence never required.
