@@ -145,6 +145,9 @@ void ConfigureTransport(const Limits& limits, grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10000);
+  // Only reflection is synchronous; it needs no pool of pollers.
+  builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
+  builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 1);
   // What gRPC may buffer for all connections: the queue's bytes, and room for what is being
   // received and sent meanwhile.
   grpc::ResourceQuota quota("rlk");
@@ -345,6 +348,7 @@ bool Server::Drain(double delay_seconds, double drain_seconds) {
   const auto deadline = steady_clock::now() + Seconds(drain_seconds);
   const bool finished = impl.engine->Drain(deadline) && impl.counter.WaitIdle(deadline);
   impl.server->Shutdown(std::chrono::system_clock::now() + kStreamGrace);
+  impl.unix_socket.reset();
   impl.selftest.reset();
   impl.logger->Info("drained", {{"all_calls_finished", finished}});
   return finished;

@@ -1,13 +1,19 @@
 #include "server/metrics/metrics.h"
 
+#include <netdb.h>
 #include <prometheus/exposer.h>
 #include <prometheus/text_serializer.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <exception>
 #include <mutex>
 #include <set>
 #include <sstream>
+#include <thread>
 #include <utility>
 
 #include "server/metrics/families.h"
@@ -192,6 +198,29 @@ absl::StatusOr<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::Start(const st
 MetricsEndpoint::MetricsEndpoint(std::unique_ptr<Impl> impl, std::string address)
     : impl_(std::move(impl)), address_(std::move(address)) {}
 
-MetricsEndpoint::~MetricsEndpoint() = default;
+// The HTTP server looks at its stop flag only when somebody connects, or every two seconds; so
+// somebody connects.
+MetricsEndpoint::~MetricsEndpoint() {
+  std::atomic<bool> stopped = false;
+  std::thread waker([&] {
+    const size_t colon = address_.rfind(':');
+    std::string host = address_.substr(0, colon);
+    if (host.size() > 2 && host.front() == '[') host = host.substr(1, host.size() - 2);
+    addrinfo hints = {}, *found = nullptr;
+    hints.ai_socktype = SOCK_STREAM;
+    if (getaddrinfo(host.c_str(), address_.c_str() + colon + 1, &hints, &found) != 0) return;
+    while (!stopped) {
+      const int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+      if (fd < 0) break;
+      (void)!connect(fd, found->ai_addr, found->ai_addrlen);
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      close(fd);
+    }
+    freeaddrinfo(found);
+  });
+  impl_.reset();
+  stopped = true;
+  waker.join();
+}
 
 }  // namespace rlk::server

@@ -44,19 +44,34 @@ void FillAttributes(const google::protobuf::Descriptor* message, rlk::v1::Method
   }
 }
 
-void FillContract(const Registry& registry, const Method& method, const Contract& contract,
-                  rlk::v1::ContractInfo& out) {
+// Why the variant cannot run here; empty where it can.
+std::string Unavailability(const Registry& registry, int compute_capability,
+                           const Variant& variant) {
+  const BackendState& state = registry.backend(variant.backend);
+  if (!state.available) return state.reason;
+  if (BackendDevice(variant.backend) != DeviceKind::kCuda) return "";
+  if (compute_capability >= variant.capability_min &&
+      compute_capability <= variant.capability_max) {
+    return "";
+  }
+  return "compute capability " + std::to_string(compute_capability) + " is not in [" +
+         std::to_string(variant.capability_min) + ", " + std::to_string(variant.capability_max) +
+         "]";
+}
+
+void FillContract(const Registry& registry, int compute_capability, const Method& method,
+                  const Contract& contract, rlk::v1::ContractInfo& out) {
   out.set_id(contract.id);
   out.set_arithmetic(contract.arithmetic);
   for (const Variant& variant : method.decl.variants) {
     for (const ContractClaim& claim : variant.contracts) {
       if (claim.contract != contract.id) continue;
-      const BackendState& state = registry.backend(variant.backend);
+      const std::string why = Unavailability(registry, compute_capability, variant);
       rlk::v1::VariantInfo* info = out.add_variants();
       info->set_backend(std::string(BackendName(variant.backend)));
       info->set_kernel(variant.kernel);
-      info->set_available(state.available);
-      if (!state.available) info->set_reason(state.reason);
+      info->set_available(why.empty());
+      info->set_reason(why);
       info->set_claim(static_cast<rlk::v1::ClaimLevel>(claim.claim));
     }
   }
@@ -64,14 +79,15 @@ void FillContract(const Registry& registry, const Method& method, const Contract
 
 }  // namespace
 
-void FillMethodInfo(const Registry& registry, const Method& method, rlk::v1::MethodInfo& out) {
+void FillMethodInfo(const Registry& registry, int compute_capability, const Method& method,
+                    rlk::v1::MethodInfo& out) {
   const MethodSignature& signature = method.signature;
   out.set_method(signature.method);
   out.set_rpc(signature.rpc);
   out.set_direction(static_cast<rlk::v1::Direction>(signature.direction));
   out.set_op_class(static_cast<rlk::v1::OpClass>(signature.op_class));
   for (const Contract& contract : method.decl.contracts) {
-    FillContract(registry, method, contract, *out.add_contracts());
+    FillContract(registry, compute_capability, method, contract, *out.add_contracts());
   }
   const google::protobuf::MethodDescriptor* descriptor = FindDescriptor(signature.rpc);
   if (descriptor == nullptr) return;

@@ -167,7 +167,11 @@ class CallReactor final : public grpc::ServerUnaryReactor,
       FinishError(result.status());
       return;
     }
-    FillBuffer(wire::EncodeResult(*result, served_.response, served_.context->provenance_id),
+    const ToleranceContract& tolerance = served_.context->engine->tolerance();
+    FillBuffer(wire::EncodeResult(*result, served_.response,
+                                  {.provenance_id = served_.context->provenance_id,
+                                   .tolerance_contract_version = tolerance.version(),
+                                   .tolerance_contract_sha256 = tolerance.sha256()}),
                reply_);
     const Logger* logger = served_.context->logger;
     if (logger->enabled(LogLevel::kDebug)) {

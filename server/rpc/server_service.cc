@@ -3,6 +3,7 @@
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/server_callback.h>
 
+#include <algorithm>
 #include <chrono>
 #include <iterator>
 #include <set>
@@ -115,7 +116,12 @@ rlk::v1::GetInfoResponse MakeInfo(const Engine& engine, const ServerFacts& facts
 }
 
 absl::StatusOr<rlk::v1::ListOperatorsResponse> MakeOperatorList(
-    const Registry& registry, const rlk::v1::ListOperatorsRequest& request) {
+    const Engine& engine, const rlk::v1::ListOperatorsRequest& request) {
+  const Registry& registry = engine.registry();
+  int compute_capability = 0;
+  for (const Device* device : engine.devices()) {
+    compute_capability = std::max(compute_capability, device->info().compute_capability);
+  }
   rlk::v1::ListOperatorsResponse out;
   std::set<std::string> operators;
   for (const auto& method : registry.methods()) {
@@ -123,7 +129,7 @@ absl::StatusOr<rlk::v1::ListOperatorsResponse> MakeOperatorList(
     if (!request.operator_().empty() && method->signature.operator_name != request.operator_()) {
       continue;
     }
-    FillMethodInfo(registry, *method, *out.add_methods());
+    FillMethodInfo(registry, compute_capability, *method, *out.add_methods());
   }
   if (out.methods_size() == 0 && !request.operator_().empty()) {
     std::string allowed;
@@ -180,7 +186,7 @@ class ServerService final : public rlk::v1::ServerService::CallbackService {
                                           rlk::v1::ListOperatorsResponse* response) override {
     absl::Status status = CheckNoUnknownFields(*request);
     if (status.ok()) {
-      auto reply = MakeOperatorList(engine_->registry(), *request);
+      auto reply = MakeOperatorList(*engine_, *request);
       status = reply.status();
       if (status.ok()) *response = *std::move(reply);
     }

@@ -1,0 +1,177 @@
+// Deadlines, cancellation, load and the loss of the device, with a device that the test holds.
+#include <chrono>
+#include <condition_variable>
+#include <future>
+#include <mutex>
+#include <thread>
+
+#include "kernels/core/status.h"
+#include "tests/integration/fixture.h"
+#include "tests/support/fake_device.h"
+
+namespace rlk::test {
+namespace {
+
+using rlk::v1::ActivationService;
+using rlk::v1::FinalLogitSoftcapForwardResponse;
+
+// A call that runs beside the test.
+class AsyncForward {
+ public:
+  AsyncForward(ActivationService::Stub* stub, std::chrono::milliseconds deadline) {
+    if (deadline.count() > 0) {
+      context_.set_deadline(std::chrono::system_clock::now() + deadline);
+    }
+    done_ = std::async(std::launch::async, [this, stub] {
+      return stub->FinalLogitSoftcapForward(&context_, ForwardRequest(), &response_);
+    });
+  }
+
+  void Cancel() { context_.TryCancel(); }
+  grpc::Status Wait() { return done_.get(); }
+  const FinalLogitSoftcapForwardResponse& response() const { return response_; }
+
+ private:
+  grpc::ClientContext context_;
+  FinalLogitSoftcapForwardResponse response_;
+  std::future<grpc::Status> done_;
+};
+
+class DeviceTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<TestServer> StartServer(server::Options options = TestOptions()) {
+    server::ServerHooks hooks;
+    FakeDeviceOptions fake;
+    fake.kind = DeviceKind::kHost;
+    fake.compute_capability = 0;
+    hooks.devices.push_back(MakeFakeDevice(control_, fake));
+    hooks.on_device_lost = [this] { lost_.set_value(); };
+    auto server = std::make_unique<TestServer>(options, std::move(hooks));
+    stub_ = ActivationService::NewStub(DefaultChannel(server->tcp()));
+    return server;
+  }
+
+  // Until the series has the value: what ends after a call's reply is awaited, not slept for.
+  static void AwaitSeries(const TestServer& server, const std::string& series, double value) {
+    while (SeriesValue(Scrape(server.metrics()), series) != value) std::this_thread::yield();
+  }
+
+  std::shared_ptr<FakeControl> control_ = std::make_shared<FakeControl>();
+  std::promise<void> lost_;
+  std::unique_ptr<ActivationService::Stub> stub_;
+};
+
+TEST_F(DeviceTest, DeadlineEndsACallAndTheServerNotices) {
+  const auto server = StartServer();
+  control_->Hold();
+  AsyncForward call(stub_.get(), std::chrono::milliseconds(200));
+  EXPECT_EQ(call.Wait().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  control_->Release();
+  AwaitSeries(*server, "rlk_inflight_requests", 0);
+  AsyncForward next(stub_.get(), {});
+  EXPECT_TRUE(next.Wait().ok());
+}
+
+TEST_F(DeviceTest, CancellationReachesTheEngine) {
+  const auto server = StartServer();
+  control_->Hold();
+  AsyncForward call(stub_.get(), {});
+  control_->AwaitArrivals(FakePoint::kLaunch, 1);
+  call.Cancel();
+  EXPECT_EQ(call.Wait().error_code(), grpc::StatusCode::CANCELLED);
+  control_->Release();
+  AwaitSeries(*server,
+              "rlk_requests_total{code=\"CANCELLED\",direction=\"forward\",operator=\"final_logit_"
+              "softcap\"}",
+              1);
+  EXPECT_EQ(SeriesValue(Scrape(server->metrics()), "rlk_inflight_requests"), 0);
+}
+
+TEST_F(DeviceTest, FullQueueIsRefusedWithRetryInfo) {
+  server::Options options = TestOptions();
+  options.limits.queue_calls_max = 1;
+  const auto server = StartServer(options);
+  control_->Hold();
+  constexpr int kCalls = 12;
+  std::vector<std::unique_ptr<AsyncForward>> calls;
+  for (int i = 0; i < kCalls; ++i) {
+    calls.push_back(std::make_unique<AsyncForward>(stub_.get(), std::chrono::milliseconds(0)));
+  }
+  // At most one waits and at most four have a lane: the others are refused while these are held.
+  const std::string series = "rlk_admission_rejections_total{reason=\"QUEUE_FULL\"}";
+  while (SeriesValue(Scrape(server->metrics()), series) < 1) std::this_thread::yield();
+  control_->Release();
+  int refused = 0;
+  for (auto& call : calls) {
+    const grpc::Status status = call->Wait();
+    if (status.ok()) continue;
+    ++refused;
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+    const ErrorFacts facts = FactsOf(status);
+    EXPECT_EQ(facts.reason, ReasonName(Reason::kQueueFull));
+    EXPECT_TRUE(facts.has_retry_info);
+    EXPECT_GT(facts.retry_seconds, 0);
+  }
+  EXPECT_GE(refused, 1);
+}
+
+TEST_F(DeviceTest, WrongBitFoundByRepeatIsDataLoss) {
+  const auto server = StartServer();
+  control_->FlipBitAt(2);
+  rlk::v1::FinalLogitSoftcapForwardRequest request = ForwardRequest();
+  request.mutable_options()->set_verification(rlk::v1::VERIFICATION_REPEAT);
+  grpc::ClientContext context;
+  FinalLogitSoftcapForwardResponse response;
+  const grpc::Status status = stub_->FinalLogitSoftcapForward(&context, request, &response);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::DATA_LOSS);
+  EXPECT_EQ(FactsOf(status).reason, ReasonName(Reason::kVerificationFailed));
+  EXPECT_EQ(SeriesValue(Scrape(server->metrics()),
+                        "rlk_verifications_total{result=\"fail\",verification=\"repeat\"}"),
+            1);
+}
+
+TEST_F(DeviceTest, LostDeviceMakesTheServerNotServing) {
+  const auto server = StartServer();
+  const auto channel = DefaultChannel(server->tcp());
+  // grpc.health.v1.HealthCheckResponse: field 1 is 1 (SERVING) or 2 (NOT_SERVING).
+  EXPECT_EQ(CallRaw(channel, "/grpc.health.v1.Health/Check", "").bytes, "\x08\x01");
+  control_->FailAt(FakePoint::kLaunch, 1, /*sticky=*/true);
+  AsyncForward call(stub_.get(), {});
+  const grpc::Status status = call.Wait();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE) << status.error_message();
+  EXPECT_EQ(FactsOf(status).reason, ReasonName(Reason::kDeviceLost));
+  lost_.get_future().wait();
+  EXPECT_EQ(CallRaw(channel, "/grpc.health.v1.Health/Check", "").bytes, "\x08\x02");
+  EXPECT_GE(SeriesValue(Scrape(server->metrics()),
+                        "rlk_device_errors_total{class=\"sticky\",device=\"cpu:0\"}"),
+            1);
+}
+
+TEST_F(DeviceTest, DrainLetsCallsInFlightFinishAndRefusesNewOnes) {
+  const auto server = StartServer();
+  control_->Hold();
+  AsyncForward in_flight(stub_.get(), {});
+  control_->AwaitArrivals(FakePoint::kLaunch, 1);
+  auto drained = std::async(std::launch::async, [&] { return server->server().Drain(0, 60); });
+  // Calls are still served for a moment; the first refusal says that the drain has begun.
+  grpc::Status refused;
+  std::vector<std::unique_ptr<AsyncForward>> early;
+  const std::string series = "rlk_admission_rejections_total{reason=\"DRAINING\"}";
+  while (SeriesValue(Scrape(server->metrics()), series) < 1) {
+    early.push_back(std::make_unique<AsyncForward>(stub_.get(), std::chrono::milliseconds(0)));
+  }
+  control_->Release();
+  EXPECT_TRUE(in_flight.Wait().ok());
+  EXPECT_TRUE(drained.get());
+  int refusals = 0;
+  for (auto& call : early) {
+    const grpc::Status status = call->Wait();
+    if (status.ok()) continue;
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE) << status.error_message();
+    refusals += FactsOf(status).reason == ReasonName(Reason::kDraining);
+  }
+  EXPECT_GE(refusals, 1);
+}
+
+}  // namespace
+}  // namespace rlk::test

@@ -1,0 +1,175 @@
+// The program rlk-server: its start, its errors, its end.
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <thread>
+
+#include "tests/integration/fixture.h"
+#include "tests/integration/server_process.h"
+
+namespace rlk::test {
+namespace {
+
+using rlk::v1::ActivationService;
+
+std::vector<std::string> Arguments(std::vector<std::string> more = {}) {
+  std::vector<std::string> arguments = {"--listen=127.0.0.1:0",
+                                        "--metrics=", "--selftest-interval-seconds=0"};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
+bool Serves(const std::string& target) {
+  const auto stub = ActivationService::NewStub(DefaultChannel(target));
+  grpc::ClientContext context;
+  rlk::v1::FinalLogitSoftcapForwardResponse response;
+  return stub->FinalLogitSoftcapForward(&context, ForwardRequest(), &response).ok();
+}
+
+TEST(ProcessTest, FirstLineNamesTheAddresses) {
+  TempDir dir;
+  ServerProcess process({"--listen", "127.0.0.1:0,127.0.0.1:0", "--listen=127.0.0.1:0", "--unix",
+                         dir.File("s.sock"), "--metrics", "127.0.0.1:0"});
+  const auto& fields = process.line().fields();
+  ASSERT_EQ(fields.size(), 5u) << process.first_line();
+  EXPECT_EQ(fields.at("pid").number_value(), process.pid());
+  EXPECT_EQ(fields.at("unix").string_value(), dir.File("s.sock"));
+  EXPECT_EQ(fields.at("server_id").string_value().size(), 32u);
+  EXPECT_FALSE(Scrape(fields.at("metrics").string_value()).empty());
+  ASSERT_EQ(fields.at("listen").list_value().values_size(), 3);
+  for (const auto& address : fields.at("listen").list_value().values()) {
+    EXPECT_TRUE(Serves(address.string_value()));
+  }
+  EXPECT_TRUE(Serves("unix:" + dir.File("s.sock")));
+  struct stat info;
+  ASSERT_EQ(stat(dir.File("s.sock").c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600u);
+  process.Signal(SIGTERM);
+  EXPECT_EQ(process.Wait(), 0);
+  EXPECT_FALSE(std::filesystem::exists(dir.File("s.sock")));
+  EXPECT_FALSE(std::filesystem::exists(dir.File("s.sock.lock")));
+}
+
+// Calls that were started before the signal end well; later ones are answered or refused with
+// UNAVAILABLE. The delay gives a loaded machine time to put a started call on the wire.
+TEST(ProcessTest, TerminationUnderLoadFailsNoCallInFlight) {
+  ServerProcess process(Arguments({"--drain-delay-seconds=2"}));
+  const std::string target = process.listen();
+  std::atomic<bool> signalled = false;
+  std::atomic<int> before = 0, lost = 0, other = 0;
+  std::vector<std::thread> clients;
+  for (int c = 0; c < 4; ++c) {
+    clients.emplace_back([&] {
+      const auto stub = ActivationService::NewStub(DefaultChannel(target));
+      while (true) {
+        const bool late = signalled;
+        grpc::ClientContext context;
+        rlk::v1::FinalLogitSoftcapForwardResponse response;
+        const grpc::Status status =
+            stub->FinalLogitSoftcapForward(&context, ForwardOfSize(20000), &response);
+        if (status.ok()) {
+          before += !late;
+          continue;
+        }
+        lost += !late;
+        other += status.error_code() != grpc::StatusCode::UNAVAILABLE;
+        return;
+      }
+    });
+  }
+  while (before < 40) std::this_thread::yield();
+  signalled = true;
+  process.Signal(SIGTERM);
+  EXPECT_EQ(process.Wait(), 0);
+  for (std::thread& client : clients) client.join();
+  EXPECT_EQ(lost, 0);
+  EXPECT_EQ(other, 0);
+}
+
+TEST(ProcessTest, SecondSignalEndsAtOnce) {
+  ServerProcess process(Arguments({"--drain-delay-seconds=3600"}));
+  ASSERT_FALSE(process.first_line().empty());
+  process.Signal(SIGINT);
+  // The line is written after the second signal got its meaning.
+  while (process.Stderr().find("draining") == std::string::npos) std::this_thread::yield();
+  process.Signal(SIGTERM);
+  EXPECT_EQ(process.Wait(), 128 + SIGTERM);
+}
+
+TEST(ProcessTest, PortOrSocketInUseIsAnErrorNamingTheFlag) {
+  TempDir dir;
+  const std::string path = dir.File("s.sock");
+  ServerProcess first({"--listen=127.0.0.1:0", "--metrics=127.0.0.1:0", "--unix=" + path});
+  ASSERT_FALSE(first.first_line().empty());
+  const std::string metrics = first.line().fields().at("metrics").string_value();
+  const struct {
+    std::vector<std::string> arguments;
+    const char* flag;
+  } cases[] = {
+      {{"--listen=" + first.listen(), "--metrics="}, "--listen"},
+      {{"--listen=127.0.0.1:0", "--metrics=", "--unix=" + path}, "--unix"},
+      {{"--listen=127.0.0.1:0", "--metrics=" + metrics}, "--metrics"},
+      {{"--listen=127.0.0.1:0", "--metrics=", "--unix=" + std::string(200, 'p')}, "--unix"},
+      {{"--listen=127.0.0.1:0", "--metrics=", "--unix=/nonexistent/s.sock"}, "--unix"},
+      {{"--listen=192.0.2.1:1", "--metrics="}, "--listen"},
+      {{"--listen=no-such-host.invalid:1", "--metrics="}, "--listen"},
+  };
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.arguments.back());
+    ServerProcess second(c.arguments);
+    EXPECT_EQ(second.Wait(), 1);
+    EXPECT_EQ(second.first_line(), "") << "nothing is announced that does not serve";
+    EXPECT_NE(second.Stderr().find(std::string("\"reason\":\"") + c.flag), std::string::npos)
+        << second.Stderr();
+  }
+  EXPECT_TRUE(Serves(first.listen()));
+  EXPECT_TRUE(Serves("unix:" + path));
+}
+
+TEST(ProcessTest, SocketOfADeadServerIsReplaced) {
+  TempDir dir;
+  const std::string path = dir.File("s.sock");
+  {
+    ServerProcess dead(Arguments({"--unix=" + path}));
+    dead.Signal(SIGKILL);
+    dead.Wait();
+  }
+  ASSERT_TRUE(std::filesystem::exists(path));
+  ServerProcess next(Arguments({"--unix=" + path}));
+  EXPECT_TRUE(Serves("unix:" + path));
+}
+
+TEST(ProcessTest, FileThatIsNoSocketIsNotReplaced) {
+  TempDir dir;
+  const std::string path = dir.File("precious");
+  std::ofstream(path) << "data";
+  ServerProcess process(Arguments({"--unix=" + path}));
+  EXPECT_EQ(process.Wait(), 1);
+  std::ifstream file(path);
+  std::string text;
+  file >> text;
+  EXPECT_EQ(text, "data");
+}
+
+TEST(ProcessTest, WrongFlagsEndWithTheirOwnCode) {
+  for (const char* flag : {"--no-such-flag=1", "--threads=many", "--listen=here", "positional",
+                           "--rank-max=9", "--flagfile=/nonexistent"}) {
+    ServerProcess process({flag});
+    EXPECT_EQ(process.Wait(), 2) << flag;
+    EXPECT_EQ(process.first_line(), "");
+  }
+  for (const char* flag : {"--help", "--version"}) {
+    ServerProcess process({flag});
+    EXPECT_EQ(process.Wait(), 0) << flag;
+    EXPECT_NE(process.first_line().find("rlk-server"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace rlk::test

@@ -1,0 +1,85 @@
+// Bytes that are no HTTP/2, connections that end in the middle, and many at once.
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <random>
+
+#include "tests/integration/fixture.h"
+
+namespace rlk::test {
+namespace {
+
+bool Serves(const TestServer& server) {
+  const auto stub = rlk::v1::ActivationService::NewStub(DefaultChannel(server.tcp()));
+  grpc::ClientContext context;
+  rlk::v1::FinalLogitSoftcapForwardResponse response;
+  return stub->FinalLogitSoftcapForward(&context, ForwardRequest(), &response).ok();
+}
+
+// Sends and reads until the server closes, or closes itself at once.
+void SendAndLeave(const std::string& address, const std::string& bytes, bool wait_for_close) {
+  const int fd = ConnectTcp(address);
+  ASSERT_GE(fd, 0);
+  (void)send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  shutdown(fd, SHUT_WR);
+  char buffer[4096];
+  while (wait_for_close && recv(fd, buffer, sizeof(buffer), 0) > 0) {
+  }
+  close(fd);
+}
+
+TEST(RobustnessTest, GarbageOnTheWireDoesNotStopTheServer) {
+  TestServer server;
+  const std::string preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+  const std::string settings("\0\0\0\4\0\0\0\0\0", 9);
+  const std::string cases[] = {
+      "",
+      "GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+      preface.substr(0, 10),
+      preface + std::string("\xff\xff\xff\x01\xff\xff\xff\xff\xff", 9),  // an absurd length
+      preface + settings + std::string("\0\0\5\1\5\0\0\0\1\xff\xff\xff\xff\xff", 14),  // bad HPACK
+      preface + settings + std::string("\0\0\4\0\1\0\0\0\7data", 13),        // DATA on no stream
+      preface + settings + std::string("\0\0\4\x08\0\0\0\0\0\0\0\0\0", 13),  // WINDOW_UPDATE of 0
+      preface + settings + std::string("\0\0\4\3\0\0\0\0\0\0\0\0\1", 13),    // RST_STREAM on 0
+  };
+  for (const std::string& bytes : cases) {
+    SendAndLeave(server.tcp(), bytes, true);
+    SendAndLeave(server.tcp(), bytes, false);
+  }
+  EXPECT_TRUE(Serves(server));
+}
+
+TEST(RobustnessTest, RandomFramesDoNotStopTheServer) {
+  TestServer server;
+  constexpr uint32_t kSeed = 20240229;
+  SCOPED_TRACE(kSeed);
+  std::mt19937 random(kSeed);
+  for (int i = 0; i < 200; ++i) {
+    std::string bytes = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    bytes += std::string("\0\0\0\4\0\0\0\0\0", 9);
+    const int frames = 1 + static_cast<int>(random() % 4);
+    for (int f = 0; f < frames; ++f) {
+      const size_t length = random() % 64;
+      bytes += std::string("\0\0", 2) + static_cast<char>(length);
+      bytes += static_cast<char>(random() % 11);
+      bytes += static_cast<char>(random());
+      bytes += std::string("\0\0\0", 3) + static_cast<char>(random() % 6);
+      for (size_t b = 0; b < length; ++b) bytes += static_cast<char>(random());
+    }
+    SendAndLeave(server.tcp(), bytes, i % 2 == 0);
+  }
+  EXPECT_TRUE(Serves(server));
+}
+
+TEST(RobustnessTest, GarbageOnTheMetricsPortDoesNotStopTheServer) {
+  TestServer server;
+  for (const std::string bytes : {"\xff\xfe\xfd", "GET /../../etc/passwd HTTP/1.1\r\n\r\n",
+                                  "POST /metrics HTTP/1.1\r\nContent-Length: -1\r\n\r\n"}) {
+    SendAndLeave(server.metrics(), bytes, true);
+  }
+  EXPECT_FALSE(Scrape(server.metrics()).empty());
+  EXPECT_TRUE(Serves(server));
+}
+
+}  // namespace
+}  // namespace rlk::test

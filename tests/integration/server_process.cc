@@ -1,0 +1,75 @@
+#include "tests/integration/server_process.h"
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+
+#include "google/protobuf/util/json_util.h"
+
+namespace rlk::test {
+
+ServerProcess::ServerProcess(const std::vector<std::string>& arguments) {
+  int out[2];
+  // stderr goes to anonymous memory: a pipe that nobody reads would block the server.
+  stderr_fd_ = memfd_create("stderr", MFD_CLOEXEC);
+  if (stderr_fd_ < 0 || pipe(out) != 0) abort();
+  std::vector<std::string> words = {RLK_SERVER_BINARY};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  pid_ = fork();
+  if (pid_ < 0) abort();
+  if (pid_ == 0) {
+    dup2(out[1], STDOUT_FILENO);
+    dup2(stderr_fd_, STDERR_FILENO);
+    close(out[0]);
+    close(out[1]);
+    execv(argv[0], argv.data());
+    _exit(127);
+  }
+  close(out[1]);
+  stdout_fd_ = out[0];
+  for (char c; read(stdout_fd_, &c, 1) == 1 && c != '\n';) first_line_.push_back(c);
+  (void)google::protobuf::util::JsonStringToMessage(first_line_, &line_);
+}
+
+ServerProcess::~ServerProcess() {
+  if (exit_code_ < 0) {
+    kill(pid_, SIGKILL);
+    Wait();
+  }
+  close(stdout_fd_);
+  close(stderr_fd_);
+}
+
+std::string ServerProcess::listen() const {
+  return line_.fields().at("listen").list_value().values(0).string_value();
+}
+
+void ServerProcess::Signal(int signal) const { kill(pid_, signal); }
+
+int ServerProcess::Wait() {
+  if (exit_code_ >= 0) return exit_code_;
+  int status = 0;
+  while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
+  }
+  exit_code_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return exit_code_;
+}
+
+std::string ServerProcess::Stderr() const {
+  std::string text;
+  char buffer[4096];
+  off_t offset = 0;
+  for (ssize_t got; (got = pread(stderr_fd_, buffer, sizeof(buffer), offset)) > 0; offset += got) {
+    text.append(buffer, static_cast<size_t>(got));
+  }
+  return text;
+}
+
+}  // namespace rlk::test

@@ -1,0 +1,43 @@
+// The real rlk-server as a child process.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "google/protobuf/struct.pb.h"
+
+namespace rlk::test {
+
+class ServerProcess {
+ public:
+  // Starts the program and reads the first line of its stdout, or nothing where it ended first.
+  explicit ServerProcess(const std::vector<std::string>& arguments);
+  // Kills it if it is still there.
+  ~ServerProcess();
+  ServerProcess(const ServerProcess&) = delete;
+  ServerProcess& operator=(const ServerProcess&) = delete;
+
+  const std::string& first_line() const { return first_line_; }
+  // The first line as JSON; empty where it is none.
+  const google::protobuf::Struct& line() const { return line_; }
+  std::string listen() const;
+  pid_t pid() const { return pid_; }
+
+  void Signal(int signal) const;
+  // Waits for the end: the exit code, or 128 + signal.
+  int Wait();
+  // All of its stderr, after Wait.
+  std::string Stderr() const;
+
+ private:
+  pid_t pid_ = -1;
+  int stdout_fd_ = -1;
+  int stderr_fd_ = -1;
+  int exit_code_ = -1;
+  std::string first_line_;
+  google::protobuf::Struct line_;
+};
+
+}  // namespace rlk::test
