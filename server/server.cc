@@ -43,6 +43,9 @@ using std::chrono::steady_clock;
 
 // Calls that were on their way when the drain began are still served.
 constexpr double kSettleSeconds = 0.1;
+// Once all calls have finished, new ones on open connections still get an answer that says to go
+// elsewhere; a call that meets the end of the transport is only cancelled.
+constexpr double kRefuseSeconds = 0.1;
 // Health watches and reflection streams do not hold up a drain.
 constexpr auto kStreamGrace = std::chrono::milliseconds(100);
 constexpr std::string_view kServerServiceName = "rlk.v1.ServerService";
@@ -347,6 +350,7 @@ bool Server::Drain(double delay_seconds, double drain_seconds) {
   }
   const auto deadline = steady_clock::now() + Seconds(drain_seconds);
   const bool finished = impl.engine->Drain(deadline) && impl.counter.WaitIdle(deadline);
+  if (drain_seconds > 0) std::this_thread::sleep_for(Seconds(kRefuseSeconds));
   impl.server->Shutdown(std::chrono::system_clock::now() + kStreamGrace);
   impl.unix_socket.reset();
   impl.selftest.reset();

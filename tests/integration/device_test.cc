@@ -160,6 +160,13 @@ TEST_F(DeviceTest, DrainLetsCallsInFlightFinishAndRefusesNewOnes) {
   while (SeriesValue(Scrape(server->metrics()), series) < 1) {
     early.push_back(std::make_unique<AsyncForward>(stub_.get(), std::chrono::milliseconds(0)));
   }
+  // Every call has arrived: it is held or refused. Only then may the drain come to its end.
+  const double calls = static_cast<double>(early.size()) + 1;
+  while (true) {
+    const std::string text = Scrape(server->metrics());
+    if (SeriesValue(text, "rlk_inflight_requests") + SeriesValue(text, series) == calls) break;
+    std::this_thread::yield();
+  }
   control_->Release();
   EXPECT_TRUE(in_flight.Wait().ok());
   EXPECT_TRUE(drained.get());
