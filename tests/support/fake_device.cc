@@ -170,14 +170,8 @@ class FakeLane final : public server::Lane {
   }
 
   absl::Status Launch(const Variant& variant, KernelArgs args) override {
-    RLK_RETURN_IF_ERROR(control_->Arrive(FakePoint::kLaunch));
-    bool flip = false;
-    {
-      std::lock_guard<std::mutex> lock(control_->mutex_);
-      const int64_t nth = ++control_->launches_;
-      flip = std::count(control_->flips_.begin(), control_->flips_.end(), nth) > 0;
-    }
-    // A launch copies its parameters: what the spans point to may be gone when the kernel runs.
+    // A launch copies its parameters before anything else: what they point to may be gone when the
+    // kernel runs, or when a launch that hung returns.
     struct Parameters {
       MethodSignature signature;
       std::vector<TensorView> inputs;
@@ -193,7 +187,15 @@ class FakeLane final : public server::Lane {
                                                 {args.outputs.begin(), args.outputs.end()},
                                                 {args.attributes.begin(), args.attributes.end()},
                                                 std::string(args.contract)});
-    pending_.push_back([this, parameters, args, launch = variant.launch, flip]() mutable {
+    const LaunchFn launch = variant.launch;
+    RLK_RETURN_IF_ERROR(control_->Arrive(FakePoint::kLaunch));
+    bool flip = false;
+    {
+      std::lock_guard<std::mutex> lock(control_->mutex_);
+      const int64_t nth = ++control_->launches_;
+      flip = std::count(control_->flips_.begin(), control_->flips_.end(), nth) > 0;
+    }
+    pending_.push_back([this, parameters, args, launch, flip]() mutable {
       args.signature = &parameters->signature;
       args.inputs = parameters->inputs;
       args.input_begin = parameters->input_begin;
