@@ -4,9 +4,10 @@
 # and libstdc++, without development packages.
 #
 #   deploy/bundle.sh DIR [--build BUILD_DIR] [--cuda ON|OFF|AUTO] [--arch LIST] [--jobs N]
-#                    [--wheel FILE]...
+#                    [--no-build] [--wheel FILE]...
 #
 #   --build  where to build; an existing build directory is used again (default: build-bundle)
+#   --no-build  takes what the build directory holds; it was configured as build_all does below
 #   --arch   GPU architectures, a semicolon list such as 90a (default: those of the project)
 #   --wheel  a pure Python wheel to unpack beside the rlk package, for hosts that lack one that
 #            the package needs (googleapis-common-protos is one that many lack)
@@ -23,7 +24,7 @@ die() {
   exit 1
 }
 usage() {
-  sed -n '2,16s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+  sed -n '2,17s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
   exit "${1:-2}"
 }
 
@@ -33,11 +34,13 @@ cuda="AUTO"
 arch=""
 jobs="$(nproc)"
 wheels=()
+builds=1
 while (($# > 0)); do
   case "$1" in
     --build) build="${2:?--build needs a folder}"; shift ;;
     --cuda) cuda="${2:?--cuda needs ON, OFF or AUTO}"; shift ;;
     --arch) arch="${2:?--arch needs a list}"; shift ;;
+    --no-build) builds=0 ;;
     --wheel) wheels+=("${2:?--wheel needs a file}"); shift ;;
     --jobs) jobs="${2:?--jobs needs a number}"; shift ;;
     -h | --help) usage 0 ;;
@@ -90,7 +93,7 @@ copy_libraries() {
   for file in "$@"; do
     # Read from the original, whose libraries the system finds.
     while read -r name arrow path rest; do
-      [[ "$name" == /* ]] && continue
+      [[ "$name" == /* || "$name" == statically ]] && continue
       is_system_library "$name" && continue
       [[ "$arrow" == "=>" && "$path" == /* ]] || die "$file needs $name, which is not found"
       [[ -e "$out/lib/$name" ]] || install -m 755 "$path" "$out/lib/$name"
@@ -133,7 +136,7 @@ check() {
   local file name arrow path rest wrong=0
   for file in "$out"/bin/* "$out"/lib/*; do
     while read -r name arrow path rest; do
-      [[ "$name" == /* ]] && continue
+      [[ "$name" == /* || "$name" == statically ]] && continue
       is_system_library "$name" && continue
       # A library is loaded by a program of the bundle, whose DT_RPATH it inherits.
       [[ "$file" == "$out"/lib/* && -e "$out/lib/$name" ]] && continue
@@ -168,6 +171,6 @@ newest_glibc() {
     sed -n 's/.*GLIBC_\([0-9.]*\).*/\1/p' | sort -V | tail -n 1
 }
 
-build_all
+((builds == 0)) || build_all
 copy_files
 check

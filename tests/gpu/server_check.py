@@ -132,9 +132,9 @@ def main() -> int:
         server = Server(os.path.join(options.bin, "rlk-server"), folder)
         try:
             binary = os.path.join(options.bin, "rlk")
-            info = command(binary, "info", "--server", server.address)
             rows = check_command(binary, server.address)
             checked = check_python(server.address)
+            info = command(binary, "info", "--server", server.address)
         finally:
             code = server.stop()
         if code != 0:
