@@ -118,10 +118,13 @@ done
     printf '%s\t%s\t%s\n' "$section" "${seconds[$section]}" "${result[$section]}"
   done
 } | python3 -c '
-import json, os, subprocess, sys, time
+import json, os, shutil, subprocess, sys, time
 out, commit = sys.argv[1:3]
-gpu = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version,uuid", "--format=csv,noheader"],
-                     capture_output=True, text=True, check=False).stdout.strip()
+query = ["nvidia-smi", "--query-gpu=name,driver_version,uuid", "--format=csv,noheader"]
+gpu = "unknown"
+if shutil.which(query[0]):
+    gpu = subprocess.run(query,
+                         capture_output=True, text=True, check=False).stdout.strip()
 results = {"commit": commit, "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
            "gpu": gpu, "sections": {}}
 for line in sys.stdin:
