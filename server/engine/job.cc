@@ -9,7 +9,9 @@ namespace rlk::server {
 
 bool Job::Complete(absl::StatusOr<CallResult> outcome) {
   if (completed_.exchange(true, std::memory_order_acq_rel)) return false;
-  on_complete(*this, std::move(outcome));
+  // What the callback holds goes with it: the job itself may live longer, in a lost device.
+  const auto complete = std::move(on_complete);
+  complete(*this, std::move(outcome));
   return true;
 }
 

@@ -57,6 +57,12 @@ const absl::StatusOr<CallResult>& Pending::Wait() const {
   return state_->outcome;
 }
 
+absl::StatusOr<CallResult> Pending::Take() {
+  std::unique_lock<std::mutex> lock(state_->mutex);
+  state_->changed.wait(lock, [this] { return state_->done; });
+  return std::move(state_->outcome);
+}
+
 bool Pending::done() const {
   std::lock_guard<std::mutex> lock(state_->mutex);
   return state_->done;
@@ -69,7 +75,7 @@ Pending Submit(server::Engine& engine, Call call) {
 }
 
 absl::StatusOr<CallResult> Execute(server::Engine& engine, Call call) {
-  return Submit(engine, std::move(call)).Wait();
+  return Submit(engine, std::move(call)).Take();
 }
 
 void CountingObserver::OnCallDone(const Method*, const absl::Status& status,

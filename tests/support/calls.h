@@ -59,6 +59,9 @@ class Pending {
   server::Engine::Done Callback() const;
   // Blocks.
   const absl::StatusOr<CallResult>& Wait() const;
+  // Blocks and moves the outcome out. Copies of one absl::Status on two threads share a count that
+  // TSan cannot see in the distribution's library.
+  absl::StatusOr<CallResult> Take();
   bool done() const;
 
  private:
