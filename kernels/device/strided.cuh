@@ -15,7 +15,6 @@ struct StridedIndex {
 
   __host__ __device__ int64_t Offset(int64_t index) const {
     int64_t offset = 0;
-#pragma unroll 1
     for (int d = rank - 1; d > 0; --d) {
       const int64_t quotient = index / sizes[d];
       offset += (index - quotient * sizes[d]) * strides[d];

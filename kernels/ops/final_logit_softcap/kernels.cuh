@@ -132,41 +132,41 @@ __device__ __forceinline__ void TanhMagnitudes(const float (&x)[kCount], const C
   for (int i = 0; i < kCount; ++i) t[i] = TanhMagnitude(q[i]);
 }
 
-// How a streaming kernel is cut: `groups` vectors of `group` elements a thread, a block apart.
+// How a streaming kernel is cut: `group_count` vectors of `group` elements a thread, a block apart.
+template <int group, int group_count, int threads,
+          device::CacheHint load = device::CacheHint::kStreaming,
+          device::CacheHint store = device::CacheHint::kStreaming>
 struct Tuning {
-  int group;
-  int groups;
-  int threads;
-  device::CacheHint load;
-  device::CacheHint store;
-
-  __host__ __device__ constexpr int64_t block_elements() const {
-    return int64_t{group} * groups * threads;
-  }
+  static constexpr int kGroup = group;
+  static constexpr int kGroups = group_count;
+  static constexpr int kThreads = threads;
+  static constexpr device::CacheHint kLoad = load;
+  static constexpr device::CacheHint kStore = store;
+  static constexpr int kStep = kGroup * kThreads;
+  static constexpr int64_t kBlockElements = int64_t{kStep} * kGroups;
 };
 
-// x, y: [n], contiguous, 16-byte aligned. Grid: ceil(n / block_elements). The last block, when it
+// x, y: [n], contiguous, 16-byte aligned. Grid: ceil(n / kBlockElements). The last block, when it
 // is not full, goes element by element.
-template <typename X, typename Y, bool kFastDivision, Tuning kTuning>
-__global__ void __launch_bounds__(kTuning.threads)
+template <typename X, typename Y, bool kFastDivision, typename T>
+__global__ void __launch_bounds__(T::kThreads)
     SoftcapForwardKernel(const X* __restrict__ x, Y* __restrict__ y, int64_t n, Cap cap) {
-  constexpr int kGroup = kTuning.group;
-  constexpr int kStep = kGroup * kTuning.threads;
-  const int64_t block = blockIdx.x * kTuning.block_elements();
-  if (block + kTuning.block_elements() > n) {
-    for (int64_t i = block + threadIdx.x; i < n; i += kTuning.threads) {
+  constexpr int kGroup = T::kGroup;
+  const int64_t block = blockIdx.x * T::kBlockElements;
+  if (block + T::kBlockElements > n) {
+    for (int64_t i = block + threadIdx.x; i < n; i += T::kThreads) {
       y[i] = device::FromFloat<Y>(ForwardElement(device::ToFloat(x[i]), cap.cap));
     }
     return;
   }
   x += block + threadIdx.x * kGroup;
   y += block + threadIdx.x * kGroup;
-  device::Vector<X, kGroup> in[kTuning.groups];
+  device::Vector<X, kGroup> in[T::kGroups];
 #pragma unroll
-  for (int k = 0; k < kTuning.groups; ++k) in[k].template Load<kTuning.load>(x + k * kStep);
+  for (int k = 0; k < T::kGroups; ++k) in[k].template Load<T::kLoad>(x + k * T::kStep);
   const bool tiny = kFastDivision && HasTiny(in);
 #pragma unroll
-  for (int k = 0; k < kTuning.groups; ++k) {
+  for (int k = 0; k < T::kGroups; ++k) {
     float v[kGroup], out[kGroup];
     in[k].ToFloats(v);
     if constexpr (kFastDivision) TanhMagnitudes(v, cap, tiny, out);
@@ -177,20 +177,19 @@ __global__ void __launch_bounds__(kTuning.threads)
     }
     device::Vector<Y, kGroup> result;
     result.FromFloats(out);
-    result.template Store<kTuning.store>(y + k * kStep);
+    result.template Store<T::kStore>(y + k * T::kStep);
   }
 }
 
 // x, grad_y, grad_x: [n], contiguous, 16-byte aligned. Otherwise as above.
-template <typename X, typename G, bool kFastDivision, Tuning kTuning>
-__global__ void __launch_bounds__(kTuning.threads)
+template <typename X, typename G, bool kFastDivision, typename T>
+__global__ void __launch_bounds__(T::kThreads)
     SoftcapBackwardKernel(const X* __restrict__ x, const G* __restrict__ grad_y,
                           X* __restrict__ grad_x, int64_t n, Cap cap) {
-  constexpr int kGroup = kTuning.group;
-  constexpr int kStep = kGroup * kTuning.threads;
-  const int64_t block = blockIdx.x * kTuning.block_elements();
-  if (block + kTuning.block_elements() > n) {
-    for (int64_t i = block + threadIdx.x; i < n; i += kTuning.threads) {
+  constexpr int kGroup = T::kGroup;
+  const int64_t block = blockIdx.x * T::kBlockElements;
+  if (block + T::kBlockElements > n) {
+    for (int64_t i = block + threadIdx.x; i < n; i += T::kThreads) {
       grad_x[i] = device::FromFloat<X>(
           BackwardElement(device::ToFloat(x[i]), device::ToFloat(grad_y[i]), cap.cap));
     }
@@ -199,16 +198,16 @@ __global__ void __launch_bounds__(kTuning.threads)
   x += block + threadIdx.x * kGroup;
   grad_y += block + threadIdx.x * kGroup;
   grad_x += block + threadIdx.x * kGroup;
-  device::Vector<X, kGroup> in[kTuning.groups];
-  device::Vector<G, kGroup> grad[kTuning.groups];
+  device::Vector<X, kGroup> in[T::kGroups];
+  device::Vector<G, kGroup> grad[T::kGroups];
 #pragma unroll
-  for (int k = 0; k < kTuning.groups; ++k) {
-    in[k].template Load<kTuning.load>(x + k * kStep);
-    grad[k].template Load<kTuning.load>(grad_y + k * kStep);
+  for (int k = 0; k < T::kGroups; ++k) {
+    in[k].template Load<T::kLoad>(x + k * T::kStep);
+    grad[k].template Load<T::kLoad>(grad_y + k * T::kStep);
   }
   const bool tiny = kFastDivision && HasTiny(in);
 #pragma unroll
-  for (int k = 0; k < kTuning.groups; ++k) {
+  for (int k = 0; k < T::kGroups; ++k) {
     float v[kGroup], g[kGroup], out[kGroup];
     in[k].ToFloats(v);
     grad[k].ToFloats(g);
@@ -220,7 +219,7 @@ __global__ void __launch_bounds__(kTuning.threads)
     }
     device::Vector<X, kGroup> result;
     result.FromFloats(out);
-    result.template Store<kTuning.store>(grad_x + k * kStep);
+    result.template Store<T::kStore>(grad_x + k * T::kStep);
   }
 }
 

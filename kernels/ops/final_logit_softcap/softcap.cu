@@ -17,20 +17,13 @@ namespace rlk {
 namespace {
 
 using device::Bf16;
-using device::CacheHint;
 using device::F16;
 
 // Eight elements a thread, in words of 16 bytes of the widest tensor: every warp access is whole
 // and contiguous. 38 issue slots an element for BF16 -> F32 on sm_90.
 template <typename... Types>
-constexpr softcap::Tuning TuningFor() {
-  constexpr bool kHasF32 = (std::is_same_v<Types, float> || ...);
-  return {.group = kHasF32 ? 4 : 8,
-          .groups = kHasF32 ? 2 : 1,
-          .threads = 256,
-          .load = CacheHint::kStreaming,
-          .store = CacheHint::kStreaming};
-}
+using TuningFor = std::conditional_t<(std::is_same_v<Types, float> || ...),
+                                     softcap::Tuning<4, 2, 256>, softcap::Tuning<8, 1, 256>>;
 
 template <typename X, typename Y>
 absl::Status LaunchForward(const TensorView& x, const MutableTensorView& y, float cap,
@@ -43,12 +36,12 @@ absl::Status LaunchForward(const TensorView& x, const MutableTensorView& y, floa
                         softcap::kElementThreads, stream, x.as<X>(),
                         device::MakeStridedIndex(x.shape, x.strides), y.as<Y>(), n, cap);
   }
-  constexpr softcap::Tuning kTuning = TuningFor<X, Y>();
-  RLK_ASSIGN_OR_RETURN(const unsigned blocks, cuda::GridBlocks(n, kTuning.block_elements()));
+  using Tuning = TuningFor<X, Y>;
+  RLK_ASSIGN_OR_RETURN(const unsigned blocks, cuda::GridBlocks(n, Tuning::kBlockElements));
   const auto kernel = softcap::HasFastDivision(cap)
-                          ? softcap::SoftcapForwardKernel<X, Y, true, kTuning>
-                          : softcap::SoftcapForwardKernel<X, Y, false, kTuning>;
-  return cuda::Launch(kernel, blocks, kTuning.threads, stream, x.as<X>(), y.as<Y>(), n,
+                          ? softcap::SoftcapForwardKernel<X, Y, true, Tuning>
+                          : softcap::SoftcapForwardKernel<X, Y, false, Tuning>;
+  return cuda::Launch(kernel, blocks, Tuning::kThreads, stream, x.as<X>(), y.as<Y>(), n,
                       softcap::MakeCap(cap));
 }
 
@@ -65,12 +58,12 @@ absl::Status LaunchBackward(const TensorView& x, const TensorView& grad_y,
         x.as<X>(), device::MakeStridedIndex(x.shape, x.strides), grad_y.as<G>(),
         device::MakeStridedIndex(grad_y.shape, grad_y.strides), grad_x.as<X>(), n, cap);
   }
-  constexpr softcap::Tuning kTuning = TuningFor<X, G>();
-  RLK_ASSIGN_OR_RETURN(const unsigned blocks, cuda::GridBlocks(n, kTuning.block_elements()));
+  using Tuning = TuningFor<X, G>;
+  RLK_ASSIGN_OR_RETURN(const unsigned blocks, cuda::GridBlocks(n, Tuning::kBlockElements));
   const auto kernel = softcap::HasFastDivision(cap)
-                          ? softcap::SoftcapBackwardKernel<X, G, true, kTuning>
-                          : softcap::SoftcapBackwardKernel<X, G, false, kTuning>;
-  return cuda::Launch(kernel, blocks, kTuning.threads, stream, x.as<X>(), grad_y.as<G>(),
+                          ? softcap::SoftcapBackwardKernel<X, G, true, Tuning>
+                          : softcap::SoftcapBackwardKernel<X, G, false, Tuning>;
+  return cuda::Launch(kernel, blocks, Tuning::kThreads, stream, x.as<X>(), grad_y.as<G>(),
                       grad_x.as<X>(), n, softcap::MakeCap(cap));
 }
 
