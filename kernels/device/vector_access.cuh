@@ -25,24 +25,6 @@ struct F16 {
   uint16_t bits;
 };
 
-// How a stream of data that is touched once goes through the caches.
-enum class CacheHint { kDefault, kStreaming };
-
-template <CacheHint hint, typename Word>
-__device__ __forceinline__ Word LoadWord(const Word* p) {
-  if constexpr (hint == CacheHint::kStreaming) return __ldcs(p);
-  return __ldg(p);
-}
-
-template <CacheHint hint, typename Word>
-__device__ __forceinline__ void StoreWord(Word* p, Word word) {
-  if constexpr (hint == CacheHint::kStreaming) {
-    __stcs(p, word);
-  } else {
-    *p = word;
-  }
-}
-
 // One element; the slow way round, for tails, strides and unaligned storage.
 __device__ __forceinline__ float ToFloat(float x) { return x; }
 __device__ __forceinline__ float ToFloat(Bf16 x) { return arith::Bf16ToFloat(x.bits); }
@@ -92,16 +74,16 @@ struct Vector {
   static_assert(kRegisters == 2 || kRegisters % 4 == 0);
   uint32_t registers[kRegisters];
 
-  template <CacheHint hint>
+  // With the caches' default policy: streaming hints (ld.cs, st.cs) cost up to 10 % on an H200.
   __device__ __forceinline__ void Load(const T* p) {
     if constexpr (kRegisters == 2) {
-      const uint2 word = LoadWord<hint>(reinterpret_cast<const uint2*>(p));
+      const uint2 word = __ldg(reinterpret_cast<const uint2*>(p));
       registers[0] = word.x;
       registers[1] = word.y;
     } else {
 #pragma unroll
       for (int i = 0; i < kRegisters / 4; ++i) {
-        const uint4 word = LoadWord<hint>(reinterpret_cast<const uint4*>(p) + i);
+        const uint4 word = __ldg(reinterpret_cast<const uint4*>(p) + i);
         registers[4 * i] = word.x;
         registers[4 * i + 1] = word.y;
         registers[4 * i + 2] = word.z;
@@ -110,16 +92,14 @@ struct Vector {
     }
   }
 
-  template <CacheHint hint>
   __device__ __forceinline__ void Store(T* p) const {
     if constexpr (kRegisters == 2) {
-      StoreWord<hint>(reinterpret_cast<uint2*>(p), make_uint2(registers[0], registers[1]));
+      *reinterpret_cast<uint2*>(p) = make_uint2(registers[0], registers[1]);
     } else {
 #pragma unroll
       for (int i = 0; i < kRegisters / 4; ++i) {
-        StoreWord<hint>(reinterpret_cast<uint4*>(p) + i,
-                        make_uint4(registers[4 * i], registers[4 * i + 1], registers[4 * i + 2],
-                                   registers[4 * i + 3]));
+        reinterpret_cast<uint4*>(p)[i] = make_uint4(registers[4 * i], registers[4 * i + 1],
+                                                    registers[4 * i + 2], registers[4 * i + 3]);
       }
     }
   }

@@ -5,7 +5,7 @@ tolerance. Then rlk, the peers and a copy with the same bytes are timed in turns
 CUDA events; each call has its own inputs out of L2. Reported are medians over all calls and the
 median over the blocks of each ratio.
 
-    python3 bench.py --library librlk_gpu_bench.so --out bench.json [--blocks 5] [--tune]
+    python3 bench.py --library librlk_gpu_bench.so --out bench.json [--blocks 5]
 """
 
 from __future__ import annotations
@@ -39,9 +39,7 @@ class Library:
         signatures = {
             "forward": [i, i, p, p, n, f, p],
             "backward": [i, i, p, p, p, n, f, p],
-            "forward_candidate": [i, i, i, p, p, n, f, p],
-            "backward_candidate": [i, p, p, p, n, f, p],
-            "copy": [i, i, p, p, n, p],
+            "copy": [i, i, i, p, p, n, p],
             "empty": [p],
             "digest": [p, n, p, n, ctypes.POINTER(p), p],
             "digest_text": [i, n, p, ctypes.c_char_p, i],
@@ -54,7 +52,6 @@ class Library:
             function.restype = i
             self.raw[name] = function
         self.lib.rlk_bench_error.restype = ctypes.c_char_p
-        self.lib.rlk_bench_candidate_name.restype = ctypes.c_char_p
         self.lib.rlk_bench_digest_scratch.argtypes = [n]
         self.lib.rlk_bench_digest_scratch.restype = n
 
@@ -72,12 +69,6 @@ class Library:
                 raise RuntimeError(f"{name}: {self.lib.rlk_bench_error().decode()}")
 
         return run
-
-    def candidates(self) -> list[str]:
-        return [
-            self.lib.rlk_bench_candidate_name(k).decode()
-            for k in range(self.lib.rlk_bench_candidates())
-        ]
 
     def device_digest(self, tensor: torch.Tensor, stream: int) -> str:
         size = tensor.numel() * tensor.element_size()
@@ -204,7 +195,7 @@ def current_stream() -> int:
     return torch.cuda.current_stream().cuda_stream
 
 
-def forward_row(lib: Library, timer: Timer, rows: int, dtype, tune: bool) -> dict:
+def forward_row(lib: Library, timer: Timer, rows: int, dtype) -> dict:
     n = rows * COLUMNS
     x = (torch.randn(n, device="cuda") * 30).to(dtype)
     y = torch.full((n,), float("nan"), device="cuda")
@@ -223,26 +214,19 @@ def forward_row(lib: Library, timer: Timer, rows: int, dtype, tune: bool) -> dic
         "rlk": shipped,
         "triton": lambda: triton_forward(x, y2),
         "compile": lambda: compiled_forward(x),
-        "copy": lib.prepared("copy", *words, x.data_ptr(), y2.data_ptr(), groups, stream),
+        "copy": lib.prepared("copy", *words, 0, x.data_ptr(), y2.data_ptr(), groups, stream),
+        "copy-stream": lib.prepared("copy", *words, 1, x.data_ptr(), y2.data_ptr(), groups, stream),
     }
     if rows <= 64:
         runs["eager"] = lambda: eager_forward(x)
     if rows == 1:
         runs["empty"] = lib.prepared("empty", stream)
-    if tune:
-        for k, name in enumerate(lib.candidates()):
-            run = lib.prepared("forward_candidate", k, DTYPES[dtype], 1, x.data_ptr(),
-                               y.data_ptr(), n, CAP, stream)
-            y.fill_(float("nan"))
-            run()
-            require(torch.equal(y, reference), f"candidate {name}")
-            runs["cand " + name] = run
     result = timer.measure(runs)
     return row(f"forward {rows}x{COLUMNS} {NAMES[dtype]}->f32", result,
                n * (x.element_size() + 4))
 
 
-def backward_row(lib: Library, timer: Timer, rows: int, dtype, tune: bool) -> dict:
+def backward_row(lib: Library, timer: Timer, rows: int, dtype) -> dict:
     n = rows * COLUMNS
     x = (torch.randn(n, device="cuda") * 30).to(dtype)
     g = torch.randn(n, device="cuda")
@@ -265,18 +249,12 @@ def backward_row(lib: Library, timer: Timer, rows: int, dtype, tune: bool) -> di
         "rlk": shipped,
         "triton": lambda: triton_backward(x, g, gx2),
         "compile": lambda: compiled_backward(x, g),
-        "copy": lib.prepared("copy", 3, 1, source.data_ptr(), gx2.data_ptr(), groups, stream),
+        "copy": lib.prepared("copy", 3, 1, 0, source.data_ptr(), gx2.data_ptr(), groups, stream),
+        "copy-stream": lib.prepared("copy", 3, 1, 1, source.data_ptr(), gx2.data_ptr(), groups,
+                                    stream),
     }
     if rows <= 64:
         runs["eager"] = lambda: eager_backward(x, g)
-    if tune:
-        for k, name in enumerate(lib.candidates()):
-            run = lib.prepared("backward_candidate", k, x.data_ptr(), g.data_ptr(), gx.data_ptr(),
-                               n, CAP, stream)
-            gx.fill_(float("nan"))
-            run()
-            require(torch.equal(gx, reference), f"candidate {name}")
-            runs["cand " + name] = run
     result = timer.measure(runs)
     return row(f"backward {rows}x{COLUMNS} {NAMES[dtype]}", result, n * (2 * x.element_size() + 4))
 
@@ -299,7 +277,9 @@ def digest_row(lib: Library, timer: Timer, size: int) -> dict:
 def row(name: str, result: dict, size: int) -> dict:
     peers = [k for k in result if k in ("triton", "compile", "eager")]
     best = min(peers, key=lambda k: result[k]["us"]) if peers else None
-    floor = "copy" if "copy" in result else "read"
+    # The faster of the two copies is the floor.
+    floors = [k for k in result if k in ("copy", "copy-stream", "read")]
+    floor = min(floors, key=lambda k: result[k]["us"])
     entry = {
         "row": name,
         "bytes": size,
@@ -312,13 +292,10 @@ def row(name: str, result: dict, size: int) -> dict:
     if best:
         entry["best_peer"] = best
         entry["of_best_peer"] = ratio_of_blocks(result, "rlk", best)
-    times = "  ".join(f"{k} {v['us']:.1f}" for k, v in result.items() if not k.startswith("cand"))
+    times = "  ".join(f"{k} {v['us']:.1f}" for k, v in result.items())
     print(f"{name:34s} {times} us | {size / result['rlk']['us'] / 1e3:.0f} GB/s"
           f" | of {floor} {entry['of_floor']:.3f}"
           + (f" | of {best} {entry['of_best_peer']:.3f}" if best else ""), flush=True)
-    candidates = sorted((v["us"], k) for k, v in result.items() if k.startswith("cand"))
-    for us, k in candidates:
-        print(f"    {k[5:]:24s} {us:8.1f} us", flush=True)
     return entry
 
 
@@ -346,7 +323,6 @@ def main() -> int:
     parser.add_argument("--out", required=True)
     parser.add_argument("--blocks", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=0.05, help="of one block of one runner")
-    parser.add_argument("--tune", action="store_true", help="times the candidate cuts as well")
     parser.add_argument("--only", default="", help="rows whose name contains this")
     options = parser.parse_args()
     if not torch.cuda.is_available():
@@ -368,9 +344,9 @@ def main() -> int:
             if options.only not in kind:
                 continue
             if kind == "forward":
-                results.append(forward_row(lib, timer, size, dtype, options.tune))
+                results.append(forward_row(lib, timer, size, dtype))
             elif kind == "backward":
-                results.append(backward_row(lib, timer, size, dtype, options.tune))
+                results.append(backward_row(lib, timer, size, dtype))
             else:
                 results.append(digest_row(lib, timer, size))
             torch.cuda.empty_cache()

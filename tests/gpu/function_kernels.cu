@@ -66,8 +66,7 @@ struct ReciprocalWrong {
 
 // The quotient of the streaming kernels for a magnitude.
 __device__ float UniformQuotient(float magnitude, const softcap::Cap& cap) {
-  const float q = arith::Mul(magnitude, cap.reciprocal);
-  return arith::Fma(arith::Fma(-q, cap.cap, magnitude), cap.reciprocal, q);
+  return arith::Mul(-0.5f, softcap::MinusTwoQuotients(magnitude, cap));
 }
 
 __device__ bool QuotientWrong(float magnitude, const softcap::Cap& cap) {
@@ -88,7 +87,7 @@ struct RandomCapWrong {
   __device__ uint64_t operator()(uint64_t i) const {
     const uint64_t draw = Mix(seed + (i >> 24));
     const float c = __uint_as_float(0x3f800000u | (static_cast<uint32_t>(draw) & 0x7fffffu));
-    const softcap::Cap cap = {c, __frcp_rn(c), __fmul_rn(10.0f, c)};
+    const softcap::Cap cap = softcap::MakeCap(c);
     return QuotientWrong(__uint_as_float(0x3f800000u + (static_cast<uint32_t>(i) & 0xffffffu)),
                          cap);
   }

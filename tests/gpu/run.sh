@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Proves the CUDA backend on a machine with a GPU. Runs from a bundle (deploy/bundle.sh).
 #
-#   tests/gpu/run.sh [--out DIR] [--tune] [SECTION...]
+#   tests/gpu/run.sh [--out DIR] [SECTION...]
 #
 #   portable    the bits of cuda are those of cpu, for all inputs where that can be tried (110 s)
 #   rest        functions, fast forms, casts, digest, invariance, engine (120 s)
 #   sanitizer   compute-sanitizer memcheck and racecheck on small cases (90 s)
 #   server      rlk-server with CUDA, called by the command and by the Python client (40 s)
-#   bench       timings beside torch.compile, Triton and a copy (180 s; with --tune 300 s)
+#   bench       timings beside torch.compile, Triton and a copy (180 s)
 #
 # All sections without an argument. Each has the time limit above. Fails, rather than tests the
 # CPU, where there is no GPU or the CUDA backend does not load. Prints one table and writes one
@@ -19,12 +19,10 @@ set -uo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 root="$(cd "$here/../.." && pwd)"
 out="${OUT:-gpu-results}"
-tune=()
 sections=()
 while (($# > 0)); do
   case "$1" in
     --out) out="${2:?--out needs a folder}"; shift ;;
-    --tune) tune=(--tune) ;;
     portable | rest | sanitizer | server | bench) sections+=("$1") ;;
     -h | --help) sed -n '2,15s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     *) echo "run.sh: unknown section or option $1" >&2; exit 2 ;;
@@ -96,10 +94,8 @@ section_server() {
     --out "$out/server.json"
 }
 section_bench() {
-  local limit=180
-  ((${#tune[@]} == 0)) || limit=300
-  run bench "$limit" python3 -u "$here/bench.py" --library "$root/lib/librlk_gpu_bench.so" \
-    --out "$out/bench.json" "${tune[@]}"
+  run bench 180 python3 -u "$here/bench.py" --library "$root/lib/librlk_gpu_bench.so" \
+    --out "$out/bench.json"
 }
 
 for section in "${sections[@]}"; do

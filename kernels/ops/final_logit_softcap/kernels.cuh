@@ -29,14 +29,17 @@ namespace rlk::softcap {
 // The cap and what is derived from it once per call.
 struct Cap {
   float cap;
-  float reciprocal;  // RN(1 / cap)
-  float bound;       // RN(10 cap)
+  float half;                   // cap / 2
+  float minus_two_reciprocals;  // -2 RN(1 / cap)
+  float bound;                  // RN(10 cap)
 };
 
 inline constexpr float kFastCapMin = 0x1p-20f;
 inline constexpr float kFastCapMax = 0x1p20f;
 
-inline Cap MakeCap(float cap) { return {cap, 1.0f / cap, 10.0f * cap}; }
+__host__ __device__ inline Cap MakeCap(float cap) {
+  return {cap, 0.5f * cap, arith::Mul(-2.0f, arith::Div(1.0f, cap)), arith::Mul(10.0f, cap)};
+}
 inline bool HasFastDivision(float cap) { return cap >= kFastCapMin && cap <= kFastCapMax; }
 
 // The contract as it is written.
@@ -48,20 +51,22 @@ __device__ __forceinline__ float BackwardElement(float x, float g, float cap) {
   return arith::Mul(g, arith::Fma(arith::Neg(t), t, 1.0f));
 }
 
-// arith::Tanh for 0 <= a <= 10 (1 + 2^-22) and NaN: the same operations without clamp and sign.
-__device__ __forceinline__ float TanhMagnitude(float a) {
+// arith::Tanh for w = -2 a, 0 <= a <= 10 (1 + 2^-22), and NaN, without clamp and sign. Everything
+// of the reduced argument is scaled by -2, and the polynomial's coefficients by powers of -1/2:
+// exact scalings, so each rounding is that of the contract, and its product with -2 is not needed.
+__device__ __forceinline__ float TanhMagnitude(float w) {
   using namespace arith;
-  const float j = Fma(a, -2.0f * kLog2E, kRoundMagic);
+  const float j = Fma(w, kLog2E, kRoundMagic);
   const float n = Sub(j, kRoundMagic);
-  float r = Fma(n, 0.5f * kLn2High, a);
-  r = Fma(n, 0.5f * kLn2Low, r);
-  float q = -0x1.9d55e2p-6f;
-  q = Fma(q, r, 0x1.6d42a4p-4f);
-  q = Fma(q, r, -0x1.11135ep-2f);
-  q = Fma(q, r, 0x1.5554f0p-1f);
-  q = Fma(q, r, -0x1.555554p+0f);
-  q = Fma(q, r, 2.0f);
-  const float p = Fma(Mul(r, r), q, Mul(-2.0f, r));
+  float r = Fma(n, -kLn2High, w);
+  r = Fma(n, -kLn2Low, r);  // -2 times the contract's r
+  float q = -0x1.9d55e2p-6f * -0x1p-7f;
+  q = Fma(q, r, 0x1.6d42a4p-4f * 0x1p-6f);
+  q = Fma(q, r, -0x1.11135ep-2f * -0x1p-5f);
+  q = Fma(q, r, 0x1.5554f0p-1f * 0x1p-4f);
+  q = Fma(q, r, -0x1.555554p+0f * -0x1p-3f);
+  q = Fma(q, r, 2.0f * 0x1p-2f);
+  const float p = Fma(Mul(r, r), q, r);
   const float s = BitsFloat((FloatBits(j) << 23) + (127u << 23));  // the bits of M shift out
   const float u = Fma(s, p, Sub(s, 1.0f));
   const float d = Add(2.0f, u);
@@ -111,21 +116,26 @@ __device__ __forceinline__ bool HasTiny(const device::Vector<X, kCount> (&v)[kVe
   }
 }
 
+// -2 a / c from the correctly rounded quotient, for the magnitudes that the fast form is right for.
+__device__ __forceinline__ float MinusTwoQuotients(float a, const Cap& cap) {
+  const float q = arith::Mul(a, cap.minus_two_reciprocals);
+  return arith::Fma(arith::Fma(q, cap.half, a), cap.minus_two_reciprocals, q);
+}
+
 // |tanh(x / c)|, by the fast forms unless `tiny` asks for the plain division.
 template <int kCount>
 __device__ __forceinline__ void TanhMagnitudes(const float (&x)[kCount], const Cap& cap, bool tiny,
                                                float (&t)[kCount]) {
-  float q[kCount];
+  float q[kCount];  // -2 times the quotient
 #pragma unroll
   for (int i = 0; i < kCount; ++i) {
     const float a = ClampMagnitude(x[i], cap.bound);
-    const float q0 = arith::Mul(a, cap.reciprocal);
-    q[i] = arith::Fma(arith::Fma(-q0, cap.cap, a), cap.reciprocal, q0);
+    q[i] = MinusTwoQuotients(a, cap);
   }
   if (tiny) {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-      q[i] = arith::Div(ClampMagnitude(x[i], cap.bound), cap.cap);
+      q[i] = arith::Mul(-2.0f, arith::Div(ClampMagnitude(x[i], cap.bound), cap.cap));
     }
   }
 #pragma unroll
@@ -133,15 +143,11 @@ __device__ __forceinline__ void TanhMagnitudes(const float (&x)[kCount], const C
 }
 
 // How a streaming kernel is cut: `group_count` vectors of `group` elements a thread, a block apart.
-template <int group, int group_count, int threads,
-          device::CacheHint load = device::CacheHint::kStreaming,
-          device::CacheHint store = device::CacheHint::kStreaming>
+template <int group, int group_count, int threads>
 struct Tuning {
   static constexpr int kGroup = group;
   static constexpr int kGroups = group_count;
   static constexpr int kThreads = threads;
-  static constexpr device::CacheHint kLoad = load;
-  static constexpr device::CacheHint kStore = store;
   static constexpr int kStep = kGroup * kThreads;
   static constexpr int64_t kBlockElements = int64_t{kStep} * kGroups;
 };
@@ -163,7 +169,7 @@ __global__ void __launch_bounds__(T::kThreads)
   y += block + threadIdx.x * kGroup;
   device::Vector<X, kGroup> in[T::kGroups];
 #pragma unroll
-  for (int k = 0; k < T::kGroups; ++k) in[k].template Load<T::kLoad>(x + k * T::kStep);
+  for (int k = 0; k < T::kGroups; ++k) in[k].Load(x + k * T::kStep);
   const bool tiny = kFastDivision && HasTiny(in);
 #pragma unroll
   for (int k = 0; k < T::kGroups; ++k) {
@@ -177,7 +183,7 @@ __global__ void __launch_bounds__(T::kThreads)
     }
     device::Vector<Y, kGroup> result;
     result.FromFloats(out);
-    result.template Store<T::kStore>(y + k * T::kStep);
+    result.Store(y + k * T::kStep);
   }
 }
 
@@ -202,8 +208,8 @@ __global__ void __launch_bounds__(T::kThreads)
   device::Vector<G, kGroup> grad[T::kGroups];
 #pragma unroll
   for (int k = 0; k < T::kGroups; ++k) {
-    in[k].template Load<T::kLoad>(x + k * T::kStep);
-    grad[k].template Load<T::kLoad>(grad_y + k * T::kStep);
+    in[k].Load(x + k * T::kStep);
+    grad[k].Load(grad_y + k * T::kStep);
   }
   const bool tiny = kFastDivision && HasTiny(in);
 #pragma unroll
@@ -219,7 +225,7 @@ __global__ void __launch_bounds__(T::kThreads)
     }
     device::Vector<X, kGroup> result;
     result.FromFloats(out);
-    result.template Store<T::kStore>(grad_x + k * T::kStep);
+    result.Store(grad_x + k * T::kStep);
   }
 }
 
