@@ -233,9 +233,11 @@ absl::StatusOr<wire::OutputBytes> EncodeRequest(const wire::MethodBinding& metho
 absl::StatusOr<CallResult> DecodeReply(const wire::MethodBinding& method,
                                        const wire::InputBytes& bytes) {
   RLK_ASSIGN_OR_RETURN(wire::SplitMessage split,
-                       wire::Split(method.descriptor->output_type(), bytes, kTensorsMax));
+                       wire::Split(method.descriptor->output_type(), bytes, kTensorsMax,
+                                   wire::SplitChecks::kFraming));
   const auto* reflection = split.message->GetReflection();
   CallResult result;
+  result.outputs.reserve(method.signature.outputs.size());
   for (const TensorSpec& spec : method.signature.outputs) {
     const FieldDescriptor* field =
         split.message->GetDescriptor()->FindFieldByNumber(spec.field_number);
@@ -251,7 +253,11 @@ absl::StatusOr<CallResult> DecodeReply(const wire::MethodBinding& method,
     result.outputs.emplace_back(spec.name, std::move(tensor));
   }
   if (const FieldDescriptor* report = split.message->GetDescriptor()->FindFieldByName("report")) {
-    result.report.CopyFrom(reflection->GetMessage(*split.message, report));
+    // Taken, not copied: the report is most of a small reply.
+    if (reflection->HasField(*split.message, report)) {
+      result.report.Swap(static_cast<rlk::v1::CallReport*>(
+          reflection->MutableMessage(split.message.get(), report)));
+    }
   }
   return result;
 }

@@ -56,31 +56,29 @@ absl::StatusOr<wire::InputBytes> TakeSlices(const grpc::ByteBuffer& buffer) {
 
 void ReleaseOwner(void* owner) { delete static_cast<std::shared_ptr<const void>*>(owner); }
 
-// Payload slices refer to the output's memory and release it when the transport is done; text is
-// copied, as it is small.
-int64_t FillBuffer(wire::OutputBytes pieces, grpc::ByteBuffer* buffer) {
+// A long payload's slice refers to the output's memory and releases it when the transport is done.
+// Text and short payloads are copied, neighbours into one slice: a slice costs more than the copy.
+void FillBuffer(wire::OutputBytes pieces, grpc::ByteBuffer* buffer) {
+  constexpr size_t kCopyBelow = 1024;
   std::vector<grpc::Slice> slices;
-  slices.reserve(pieces.size());
-  int64_t bytes = 0;
+  std::string small;
+  const auto flush = [&slices, &small] {
+    if (!small.empty()) slices.emplace_back(small.data(), small.size());
+    small.clear();
+  };
   for (wire::OutputPiece& piece : pieces) {
-    if (!piece.text.empty()) {
-      bytes += static_cast<int64_t>(piece.text.size());
-      slices.emplace_back(piece.text);
-    } else if (!piece.payload.empty()) {
-      bytes += static_cast<int64_t>(piece.payload.size());
-      // A short payload in a slice of its own costs more than its copy.
-      constexpr size_t kCopyBelow = 1024;
-      if (piece.payload.size() < kCopyBelow) {
-        slices.emplace_back(piece.payload.data(), piece.payload.size());
-        continue;
-      }
-      auto* owner = new std::shared_ptr<const void>(std::move(piece.owner));
-      slices.emplace_back(const_cast<std::byte*>(piece.payload.data()), piece.payload.size(),
-                          ReleaseOwner, owner);
+    small.append(piece.text);
+    if (piece.payload.size() < kCopyBelow) {
+      small.append(reinterpret_cast<const char*>(piece.payload.data()), piece.payload.size());
+      continue;
     }
+    flush();
+    auto* owner = new std::shared_ptr<const void>(std::move(piece.owner));
+    slices.emplace_back(const_cast<std::byte*>(piece.payload.data()), piece.payload.size(),
+                        ReleaseOwner, owner);
   }
+  flush();
   *buffer = grpc::ByteBuffer(slices.data(), slices.size());
-  return bytes;
 }
 
 steady_clock::time_point SteadyDeadline(const grpc::CallbackServerContext& context) {

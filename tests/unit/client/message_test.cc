@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "client/cpp/transport.h"
+#include "google/protobuf/unknown_field_set.h"
 #include "kernels/core/status.h"
 #include "rlk/v1/activation.pb.h"
 
@@ -203,6 +204,27 @@ TEST_F(MessageTest, DecodesRepliesIntoOwnedTensors) {
   response.mutable_y()->mutable_resident();
   EXPECT_EQ(decode(response.SerializeAsString()).status().code(), absl::StatusCode::kInternal);
   EXPECT_FALSE(decode("\xff\xff").ok());
+}
+
+TEST_F(MessageTest, ReadsRepliesOfANewerServer) {
+  rlk::v1::FinalLogitSoftcapForwardResponse response;
+  response.mutable_y()->set_dtype(rlk::v1::DATA_TYPE_F32);
+  response.mutable_y()->add_shape(1);
+  const float value = 1.5f;
+  response.mutable_y()->set_data(&value, sizeof(value));
+  response.mutable_report()->set_backend("cpu");
+  // Field 1000 at both levels, as a varint and as text.
+  constexpr int kUnknown = 1000;
+  auto* report = response.mutable_report();
+  report->GetReflection()->MutableUnknownFields(report)->AddVarint(kUnknown, 7);
+  response.GetReflection()->MutableUnknownFields(&response)->AddLengthDelimited(kUnknown, "later");
+  const grpc::Slice slice(response.SerializeAsString());
+  grpc::ByteBuffer buffer(&slice, 1);
+  const auto result = DecodeReply(*forward_, *FromByteBuffer(&buffer));
+  ASSERT_TRUE(result.ok()) << result.status();
+  ASSERT_NE(result->Output("y"), nullptr);
+  EXPECT_THAT(result->Output("y")->as<float>(), testing::ElementsAre(1.5f));
+  EXPECT_EQ(result->report.backend(), "cpu");
 }
 
 }  // namespace
