@@ -17,7 +17,7 @@ namespace {
 
 using Check = void (*)(std::span<const uint8_t>);
 
-void Run(Check check, const std::string& input) {
+void Feed(Check check, const std::string& input) {
   check({reinterpret_cast<const uint8_t*>(input.data()), input.size()});
 }
 
@@ -80,12 +80,12 @@ class Replay : public testing::TestWithParam<std::pair<const char*, Check>> {};
 TEST_P(Replay, CorpusHolds) {
   const auto corpus = Corpus();
   ASSERT_GT(corpus.size(), Seeds().size()) << "the corpus folder is empty";
-  for (const std::string& input : corpus) Run(GetParam().second, input);
+  for (const std::string& input : corpus) Feed(GetParam().second, input);
 }
 
 TEST_P(Replay, EverySeedIsAcceptedWhereItBelongs) {
   const int64_t before = AcceptedInputs();
-  for (const std::string& input : Seeds()) Run(GetParam().second, input);
+  for (const std::string& input : Seeds()) Feed(GetParam().second, input);
   EXPECT_GE(AcceptedInputs() - before, 2);
 }
 
@@ -95,7 +95,7 @@ TEST_P(Replay, MutationsHold) {
   const int64_t before = AcceptedInputs();
   const int64_t iterations = Iterations();
   std::mt19937_64 random(kSeed);
-  for (int64_t i = 0; i < iterations; ++i) Run(GetParam().second, Mutate(corpus, random));
+  for (int64_t i = 0; i < iterations; ++i) Feed(GetParam().second, Mutate(corpus, random));
   const int64_t accepted = AcceptedInputs() - before;
   printf("seed %llu: %lld inputs, %lld accepted\n", static_cast<unsigned long long>(kSeed),
          static_cast<long long>(iterations), static_cast<long long>(accepted));
