@@ -47,6 +47,14 @@ RLK_HD float SiluGrad(float z) {
   return Mul(s, Fma(z, Sub(1.0f, s), 1.0f));
 }
 
+// expm1(-2 r) = -2 r + r^2 (kTanhC0 + r (kTanhC1 + r (kTanhC2 + ..))).
+inline constexpr float kTanhC0 = 2.0f;
+inline constexpr float kTanhC1 = -0x1.555554p+0f;
+inline constexpr float kTanhC2 = 0x1.5554f0p-1f;
+inline constexpr float kTanhC3 = -0x1.11135ep-2f;
+inline constexpr float kTanhC4 = 0x1.6d42a4p-4f;
+inline constexpr float kTanhC5 = -0x1.9d55e2p-6f;
+
 RLK_HD float Tanh(float x) {
   float a = Abs(x);
   a = a > 10.0f ? 10.0f : a;  // NaN passes
@@ -54,12 +62,12 @@ RLK_HD float Tanh(float x) {
   const float n = Sub(j, kRoundMagic);
   float r = Fma(n, 0.5f * kLn2High, a);
   r = Fma(n, 0.5f * kLn2Low, r);  // a + n ln2 / 2
-  float q = -0x1.9d55e2p-6f;
-  q = Fma(q, r, 0x1.6d42a4p-4f);
-  q = Fma(q, r, -0x1.11135ep-2f);
-  q = Fma(q, r, 0x1.5554f0p-1f);
-  q = Fma(q, r, -0x1.555554p+0f);
-  q = Fma(q, r, 2.0f);
+  float q = kTanhC5;
+  q = Fma(q, r, kTanhC4);
+  q = Fma(q, r, kTanhC3);
+  q = Fma(q, r, kTanhC2);
+  q = Fma(q, r, kTanhC1);
+  q = Fma(q, r, kTanhC0);
   const float p = Fma(Mul(r, r), q, Mul(-2.0f, r));                                 // expm1(-2 r)
   const float s = BitsFloat((FloatBits(j) - FloatBits(kRoundMagic) + 127u) << 23);  // 2^n
   const float u = Fma(s, p, Sub(s, 1.0f));  // expm1(-2 a), in [-1, 0]

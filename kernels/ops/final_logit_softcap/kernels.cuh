@@ -4,10 +4,11 @@
 // kernels reach the contract's bits with fewer instructions than its plain form:
 //
 // * Division by the cap, the same for all elements: q = x rc, q += (x - q c) rc with rc = RN(1/c),
-//   which is the correctly rounded quotient (Brisebarre, Muller, Raina, IEEE Trans. Computers 53,
-//   2004) as long as nothing underflows: used for caps in [2^-20, 2^20] and magnitudes that are 0
-//   or at least 2^-100. Smaller magnitudes divide by __fdiv_rn, in a branch that one test for all
-//   elements of a thread decides.
+//   which is the correctly rounded quotient (Brisebarre, Muller, Raina, "Accelerating correctly
+//   rounded floating-point division when the divisor is known in advance", IEEE Transactions on
+//   Computers 53(8), 2004) as long as nothing underflows: used for caps in [2^-20, 2^20] and
+//   magnitudes that are 0 or at least 2^-100. Smaller magnitudes divide by __fdiv_rn, in a branch
+//   that one test for all elements of a thread decides.
 // * tanh's clamp at 10 is made on |x| before the division, at RN(10 c). The quotient of a clamped
 //   magnitude is 10 within two units in the last place, where the unclamped polynomial gives
 //   exactly 1 as the contract's clamp does. Infinity is clamped as well; NaN passes and comes out
@@ -60,12 +61,12 @@ __device__ __forceinline__ float TanhMagnitude(float w) {
   const float n = Sub(j, kRoundMagic);
   float r = Fma(n, -kLn2High, w);
   r = Fma(n, -kLn2Low, r);  // -2 times the contract's r
-  float q = -0x1.9d55e2p-6f * -0x1p-7f;
-  q = Fma(q, r, 0x1.6d42a4p-4f * 0x1p-6f);
-  q = Fma(q, r, -0x1.11135ep-2f * -0x1p-5f);
-  q = Fma(q, r, 0x1.5554f0p-1f * 0x1p-4f);
-  q = Fma(q, r, -0x1.555554p+0f * -0x1p-3f);
-  q = Fma(q, r, 2.0f * 0x1p-2f);
+  float q = kTanhC5 * -0x1p-7f;
+  q = Fma(q, r, kTanhC4 * 0x1p-6f);
+  q = Fma(q, r, kTanhC3 * -0x1p-5f);
+  q = Fma(q, r, kTanhC2 * 0x1p-4f);
+  q = Fma(q, r, kTanhC1 * -0x1p-3f);
+  q = Fma(q, r, kTanhC0 * 0x1p-2f);
   const float p = Fma(Mul(r, r), q, r);
   const float s = BitsFloat((FloatBits(j) << 23) + (127u << 23));  // the bits of M shift out
   const float u = Fma(s, p, Sub(s, 1.0f));
