@@ -36,7 +36,7 @@ ABSL_FLAG(int64_t, tensors_per_call_max, rlk::Limits().tensors_per_call_max,
 ABSL_FLAG(int64_t, call_bytes_max, rlk::Limits().call_bytes_max,
           "Limit: payload of one call, inputs and outputs");
 ABSL_FLAG(int64_t, inline_bytes_max, rlk::Limits().inline_bytes_max,
-          "Limit: payload of one message, request or reply");
+          "Limit: a request message, framing included; tensors and row digests of a reply");
 ABSL_FLAG(int64_t, message_bytes_max, rlk::Limits().message_bytes_max,
           "Limit: a received message; gRPC refuses what is above");
 ABSL_FLAG(int64_t, queue_calls_max, rlk::Limits().queue_calls_max,
@@ -248,7 +248,7 @@ absl::Status ReadLimits(const FlagReader& reader, Limits& limits) {
   RLK_RETURN_IF_ERROR(read("device_bytes_max", 4096 * kGiB, limits.device_bytes_max));
   if (limits.inline_bytes_max > limits.message_bytes_max) {
     return FlagError("inline_bytes_max", absl::StrCat(limits.inline_bytes_max),
-                     absl::StrCat("at most message_bytes_max = ", limits.message_bytes_max),
+                     absl::StrCat("at most ", limits.message_bytes_max, " (message_bytes_max)"),
                      "a payload cannot be larger than its message");
   }
   return absl::OkStatus();

@@ -182,9 +182,10 @@ absl::StatusOr<Tensor> TakeTensor(const std::string& name, const rlk::v1::Tensor
 
 absl::Status CheckSize(int64_t size, int64_t inline_bytes_max) {
   if (size <= inline_bytes_max) return absl::OkStatus();
-  return InvalidArgument(Reason::kMessageTooLarge, "inline_bytes_max", std::to_string(size),
-                         "at most " + std::to_string(inline_bytes_max) + " bytes",
-                         "the call's message is too large to travel inline");
+  return InvalidArgument(
+      Reason::kMessageTooLarge, "request", std::to_string(size) + " bytes",
+      "at most " + std::to_string(inline_bytes_max) + " bytes (inline_bytes_max)",
+      "the call's message is too large to travel inline");
 }
 
 // The server counts the whole message, framing included.

@@ -12,7 +12,8 @@ struct Limits {
   int64_t tensors_per_call_max = 64;
   // Payload of one call, inputs and outputs together.
   int64_t call_bytes_max = int64_t{4} << 30;
-  // Payload of one inline message, request or reply.
+  // A request message as a whole, framing included, so that a payload of exactly this size does
+  // not fit; of a reply its tensors and row digests, which are known before the launch.
   int64_t inline_bytes_max = int64_t{2} << 20;
   // Receive cap of the transport; what is above inline_bytes_max but below this gets rlk's error.
   int64_t message_bytes_max = int64_t{4} << 20;

@@ -21,7 +21,7 @@ absl::Status CheckMessageSize(const InputBytes& bytes, const Limits& limits) {
   for (const auto& piece : bytes.pieces) size += static_cast<int64_t>(piece.size());
   if (size <= limits.inline_bytes_max) return absl::OkStatus();
   return InvalidArgument(
-      Reason::kMessageTooLarge, "", absl::StrCat(size, " bytes"),
+      Reason::kMessageTooLarge, "request", absl::StrCat(size, " bytes"),
       absl::StrCat("at most ", limits.inline_bytes_max, " bytes (inline_bytes_max)"),
       "the message is too large");
 }

@@ -74,7 +74,7 @@ absl::Status DecodeLayout(std::string_view name, const rlk::v1::Tensor& tensor,
     if (!next.has_value()) {
       return InvalidArgument(
           Reason::kLimitExceeded, Sub(name, ".shape"), ListText(tensor.shape()),
-          absl::StrCat("at most ", limits.call_bytes_max, " bytes a call (call_bytes_max)"),
+          absl::StrCat("at most ", limits.call_bytes_max, " bytes (call_bytes_max)"),
           "the shape's size in bytes is beyond 64 bits");
     }
     product = *next;

@@ -18,20 +18,21 @@ absl::Status Admission::Admit(int64_t bytes) {
                      {Reason::kQueueFull,
                       {},
                       std::to_string(calls_) + " calls",
-                      "queue_calls_max = " + std::to_string(calls_max_),
+                      "at most " + std::to_string(calls_max_) + " (queue_calls_max)",
                       retry_after_ms()},
                      "too many calls wait");
   }
   // Neither term is negative and bytes_ is at most one call above bytes_max_: no overflow.
   if (calls_ > 0 && bytes > bytes_max_ - bytes_) {
-    return MakeError(absl::StatusCode::kResourceExhausted,
-                     {Reason::kBytesExhausted,
-                      {},
-                      std::to_string(bytes) + " bytes",
-                      "queue_bytes_max = " + std::to_string(bytes_max_) + ", of which " +
-                          std::to_string(bytes_) + " are taken",
-                      retry_after_ms()},
-                     "too many bytes wait");
+    return MakeError(
+        absl::StatusCode::kResourceExhausted,
+        {Reason::kBytesExhausted,
+         {},
+         std::to_string(bytes) + " bytes",
+         "at most " + std::to_string(bytes_max_) + " bytes (queue_bytes_max), of which " +
+             std::to_string(bytes_) + " are taken",
+         retry_after_ms()},
+        "too many bytes wait");
   }
   ++calls_;
   bytes_ += bytes;

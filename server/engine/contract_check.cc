@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/core/checked_math.h"
 #include "kernels/core/status.h"
 
@@ -21,6 +22,12 @@ std::string ShapeText(const Dims& shape) {
 }
 
 namespace {
+
+// "at most 2097152 bytes (inline_bytes_max)": the bound and its name, as wire writes them.
+std::string AtMostBytes(int64_t bound, std::string_view name) {
+  return absl::StrCat("at most ", bound, " bytes (", absl::string_view(name.data(), name.size()),
+                      ")");
+}
 
 absl::Status Broken(const std::string& field, std::string_view message) {
   return MakeError(absl::StatusCode::kInternal, {Reason::kInternal, field, {}, {}}, message);
@@ -53,9 +60,10 @@ absl::Status CheckPresence(const Limits& limits, Tensors& tensors) {
   const std::vector<TensorArg>& inputs = tensors.call.inputs;
   const std::vector<TensorSpec>& specs = tensors.signature.inputs;
   if (static_cast<int64_t>(inputs.size()) > limits.tensors_per_call_max) {
-    return InvalidArgument(Reason::kLimitExceeded, {}, std::to_string(inputs.size()),
-                           "tensors_per_call_max = " + std::to_string(limits.tensors_per_call_max),
-                           "the call has too many tensors");
+    return InvalidArgument(
+        Reason::kLimitExceeded, "request", std::to_string(inputs.size()),
+        absl::StrCat("at most ", limits.tensors_per_call_max, " (tensors_per_call_max)"),
+        "the call has too many tensors");
   }
   int32_t last = 0;
   for (const TensorArg& input : inputs) {
@@ -140,7 +148,7 @@ absl::StatusOr<Sizes> CheckSizes(const TensorArg& input, const Limits& limits,
     const std::optional<int64_t> product = CheckedMul(bound, std::max<int64_t>(size, 1));
     if (!product) {
       return InvalidArgument(Reason::kLimitExceeded, field, ShapeText(shape),
-                             "call_bytes_max = " + std::to_string(limits.call_bytes_max),
+                             AtMostBytes(limits.call_bytes_max, "call_bytes_max"),
                              "the tensor is too large");
     }
     bound = *product;
@@ -257,7 +265,7 @@ absl::Status CheckInputs(const Tensors& tensors, const Limits& limits, CheckedCa
       if (!logical || *logical > limits.call_bytes_max) {
         return InvalidArgument(Reason::kLimitExceeded, field,
                                logical ? std::to_string(*logical) + " bytes" : "too many bytes",
-                               "call_bytes_max = " + std::to_string(limits.call_bytes_max),
+                               AtMostBytes(limits.call_bytes_max, "call_bytes_max"),
                                "the call's tensors are too large");
       }
       logical_bytes = *logical;
@@ -345,7 +353,7 @@ absl::StatusOr<Dims> OutputShape(const TensorSpec& spec, const Bindings& binding
     const std::optional<int64_t> product = CheckedMul(size, pattern.factor);
     if (!product) {
       return InvalidArgument(Reason::kLimitExceeded, spec.name, std::to_string(size),
-                             "call_bytes_max = " + std::to_string(limits.call_bytes_max),
+                             AtMostBytes(limits.call_bytes_max, "call_bytes_max"),
                              "the output is too large");
     }
     shape.push_back(*product);
@@ -377,7 +385,7 @@ absl::Status PlanOutputs(const Tensors& tensors, const Limits& limits, const Bin
     const std::optional<int64_t> call = total ? CheckedAdd(call_bytes, *total) : std::nullopt;
     if (!call || *call > limits.call_bytes_max) {
       return InvalidArgument(Reason::kLimitExceeded, spec.name, ShapeText(output.shape),
-                             "call_bytes_max = " + std::to_string(limits.call_bytes_max),
+                             AtMostBytes(limits.call_bytes_max, "call_bytes_max"),
                              "the call's tensors are too large");
     }
     checked.output_bytes = *total;
@@ -399,13 +407,13 @@ absl::Status CheckInlineBytes(const Tensors& tensors, const ContractCheckOptions
                               const CheckedCall& checked) {
   if (!options.refuse_large_replies) return absl::OkStatus();
   const int64_t bound = options.limits.inline_bytes_max;
-  const std::string allowed = "inline_bytes_max = " + std::to_string(bound);
+  const std::string allowed = AtMostBytes(bound, "inline_bytes_max");
   int64_t request = 0;
   for (const TensorArg& input : tensors.call.inputs) {
     if (input.source == TensorSource::kInline) request += input.data.size;
   }
   if (request > bound) {
-    return InvalidArgument(Reason::kMessageTooLarge, {}, std::to_string(request) + " bytes",
+    return InvalidArgument(Reason::kMessageTooLarge, "request", std::to_string(request) + " bytes",
                            allowed, "the request's inline tensors are too large");
   }
   int64_t reply = checked.output_bytes;
@@ -424,8 +432,8 @@ absl::Status CheckInlineBytes(const Tensors& tensors, const ContractCheckOptions
     }
   }
   if (reply > bound) {
-    return InvalidArgument(Reason::kMessageTooLarge, {}, std::to_string(reply) + " bytes", allowed,
-                           "the reply would be too large; nothing was computed");
+    return InvalidArgument(Reason::kMessageTooLarge, "reply", std::to_string(reply) + " bytes",
+                           allowed, "the reply would be too large; nothing was computed");
   }
   return absl::OkStatus();
 }

@@ -20,7 +20,8 @@ namespace rlk::server {
 
 struct ContractCheckOptions {
   Limits limits;
-  // Refuses calls whose inline request or reply payload is above limits.inline_bytes_max.
+  // Refuses calls whose inline tensors, or whose reply's tensors and row digests, are above
+  // limits.inline_bytes_max. The wire has refused request messages above it.
   bool refuse_large_replies = true;
 };
 

@@ -32,8 +32,8 @@ struct EngineOptions {
   int64_t inline_run_bytes_max = int64_t{64} << 10;
   // Outputs are filled with this byte before the launch when poisoning is on (tests).
   bool poison_outputs = false;
-  // Refuses calls whose inline request or reply payload is above limits.inline_bytes_max, before
-  // anything is launched.
+  // Refuses calls whose inline tensors, or whose reply's tensors and row digests, are above
+  // limits.inline_bytes_max, before anything is launched.
   bool refuse_large_replies = true;
   // The clock of deadlines; null takes the steady clock (tests move their own).
   std::chrono::steady_clock::time_point (*now)() = nullptr;

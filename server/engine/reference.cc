@@ -95,7 +95,7 @@ absl::Status ReferencePool::Reserve() {
     return MakeError(
         absl::StatusCode::kResourceExhausted,
         {Reason::kQueueFull, "options.verification", std::to_string(reserved_) + " calls",
-         "reference_calls_max = " + std::to_string(calls_max_), 100},
+         "at most " + std::to_string(calls_max_) + " (reference_calls_max)", 100},
         "too many calls are being verified by REFERENCE");
   }
   ++reserved_;

@@ -198,7 +198,7 @@ absl::Status CheckReferenceAvailable(const Method& method, const CheckedCall& ch
     return InvalidArgument(
         Reason::kLimitExceeded, "options.verification",
         std::to_string(checked.elements_max) + " elements",
-        "reference_elements_max = " + std::to_string(limits.reference_elements_max),
+        "at most " + std::to_string(limits.reference_elements_max) + " (reference_elements_max)",
         "a tensor is too large for REFERENCE");
   }
   for (const PlannedOutput& output : checked.outputs) {

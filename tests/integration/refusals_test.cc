@@ -264,12 +264,13 @@ TEST(RefusalsTest, RefusesBytesThatAreNoRequest) {
 TEST(RefusalsTest, RefusesMessagesAboveTheInlineLimitWithItsOwnError) {
   TestServer server;
   const auto stub = rlk::v1::ActivationService::NewStub(DefaultChannel(server.tcp()));
-  // 2 MiB + 4 bytes: below gRPC's cap, above ours.
-  const grpc::Status status = Send(*stub, ForwardOfSize((1 << 19) + 1));
+  // A payload of 2 MiB: with what stands around it above our limit, and below gRPC's cap.
+  const grpc::Status status = Send(*stub, ForwardOfSize(1 << 19));
   EXPECT_EQ(status.error_code(), kInvalid);
   const ErrorFacts facts = FactsOf(status);
   EXPECT_EQ(facts.reason, ReasonName(Reason::kMessageTooLarge));
-  EXPECT_NE(facts.metadata.at("allowed").find("inline_bytes_max"), std::string::npos);
+  EXPECT_EQ(facts.metadata.at("field"), "request");
+  EXPECT_EQ(facts.metadata.at("allowed"), "at most 2097152 bytes (inline_bytes_max)");
   EXPECT_FALSE(facts.has_retry_info);
   // Above gRPC's cap the transport refuses.
   EXPECT_EQ(Send(*stub, ForwardOfSize((5 << 20) / 4)).error_code(),
@@ -290,8 +291,14 @@ TEST(RefusalsTest, RefusesRepliesAboveTheInlineLimitBeforeTheLaunch) {
   const grpc::Status status = Send(*stub, request);
   EXPECT_EQ(status.error_code(), kInvalid);
   EXPECT_EQ(FactsOf(status).reason, ReasonName(Reason::kMessageTooLarge));
+  EXPECT_EQ(FactsOf(status).metadata.at("field"), "reply");
   EXPECT_EQ(SeriesValue(Scrape(server.metrics()), kernel_count), before);
   request.set_output_dtype(rlk::v1::DATA_TYPE_BF16);
+  EXPECT_TRUE(Send(*stub, request).ok());
+  // Of a reply the tensors count: exactly 2 MiB of them pass.
+  request.clear_output_dtype();
+  request.mutable_x()->set_shape(0, 1 << 19);
+  request.mutable_x()->set_data(std::string(1 << 20, '\0'));
   EXPECT_TRUE(Send(*stub, request).ok());
 }
 

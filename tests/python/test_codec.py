@@ -183,7 +183,8 @@ def test_size_limit():
     with pytest.raises(rlk.InvalidArgumentError) as caught:
         build({"x": np.zeros((1 << 19) + 1, np.float32)})
     assert caught.value.reason == "MESSAGE_TOO_LARGE"
-    assert "2097152" in caught.value.allowed and caught.value.value == "2097156"
+    assert "2097152" in caught.value.allowed and caught.value.value == "2097156 bytes"
+    assert caught.value.field == "request"
     build({"x": np.zeros((1 << 19) + 1, np.float32)}, inline_bytes_max=3 << 20)
     # An expanded view counts as what travels, not as what it means.
     build({"x": np.broadcast_to(np.float32(1), (1 << 14, 1 << 14))})

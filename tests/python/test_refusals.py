@@ -64,13 +64,13 @@ CASES = {
         forward(x=np.zeros(600_000, np.float16)),
         INVALID,
         "MESSAGE_TOO_LARGE",
-        None,
+        "reply",
     ),
     "reply too large, from few bytes": (
         forward(x=np.broadcast_to(np.float32(1), (1 << 20,))),
         INVALID,
         "MESSAGE_TOO_LARGE",
-        None,
+        "reply",
     ),
 }
 
@@ -186,7 +186,11 @@ def test_message_above_the_inline_limit(server):
     with rlk.connect(server.tcp, inline_bytes_max=1 << 30) as unlimited:
         with pytest.raises(rlk.InvalidArgumentError) as caught:
             unlimited.call(FORWARD, x=np.zeros(600_000, np.float32))
-        assert caught.value.reason == "MESSAGE_TOO_LARGE"
+        assert caught.value.reason == "MESSAGE_TOO_LARGE" and caught.value.field == "request"
+        # The whole message counts: a payload of exactly the limit does not fit.
+        with pytest.raises(rlk.InvalidArgumentError) as caught:
+            unlimited.call(FORWARD, x=np.zeros(1 << 19, np.float32))
+        assert caught.value.allowed == "at most 2097152 bytes (inline_bytes_max)"
 
 
 def test_rpc_that_the_server_does_not_have(server):

@@ -111,7 +111,8 @@ def _check_size(method: _methods.Method, size: int, inline_bytes_max: int) -> No
     raise InvalidArgumentError(
         f"{method.name}: {size} bytes are too many for one message; allowed: {allowed}",
         reason="MESSAGE_TOO_LARGE",
-        value=str(size),
+        field="request",
+        value=f"{size} bytes",
         allowed=allowed,
     )
 

@@ -174,8 +174,8 @@ TEST_F(MessageTest, NamesTheInlineLimit) {
   const auto detail = GetErrorDetail(Encode(Request(data, {2, 2}), size - 1));
   ASSERT_TRUE(detail.has_value());
   EXPECT_EQ(detail->reason, Reason::kMessageTooLarge);
-  EXPECT_EQ(detail->field, "inline_bytes_max");
-  EXPECT_EQ(detail->value, std::to_string(size));
+  EXPECT_EQ(detail->field, "request");
+  EXPECT_EQ(detail->value, std::to_string(size) + " bytes");
   EXPECT_THAT(detail->allowed, testing::HasSubstr(std::to_string(size - 1)));
 }
 

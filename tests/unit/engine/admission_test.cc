@@ -20,7 +20,7 @@ TEST(Admission, RefusesTheCallThatExceedsTheCount) {
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   const auto detail = GetErrorDetail(refused);
   EXPECT_EQ(detail->reason, Reason::kQueueFull);
-  EXPECT_EQ(detail->allowed, "queue_calls_max = 3");
+  EXPECT_EQ(detail->allowed, "at most 3 (queue_calls_max)");
   EXPECT_GE(detail->retry_after_ms, 1);
   EXPECT_LE(detail->retry_after_ms, 1000);
   admission.Leave(1);

@@ -304,7 +304,11 @@ TEST_F(ContractCheck, RefusesRepliesThatDoNotFitAMessage) {
   options_.limits.inline_bytes_max = 48;
   EXPECT_TRUE(Check(call).ok());
   options_.limits.inline_bytes_max = 47;
-  EXPECT_EQ(GetErrorDetail(Check(call).status())->reason, Reason::kMessageTooLarge);
+  const auto detail = GetErrorDetail(Check(call).status());
+  EXPECT_EQ(detail->reason, Reason::kMessageTooLarge);
+  EXPECT_EQ(detail->field, "reply");
+  EXPECT_EQ(detail->value, "48 bytes");
+  EXPECT_EQ(detail->allowed, "at most 47 bytes (inline_bytes_max)");
   options_.refuse_large_replies = false;
   EXPECT_TRUE(Check(call).ok());
 
