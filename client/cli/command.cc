@@ -30,8 +30,8 @@ constexpr char kUsage[] = R"(rlk: calls an rlk server.
       --callers A,B,...         throughput: concurrent callers (default 1,4,16,64)
       --seconds S               throughput: length of a block (default 1)
 
-Everywhere: --server ADDR (host:port or unix:/path; default 127.0.0.1:50051), --timeout-ms N,
---json (one JSON document on stdout).
+Everywhere, also before the command: --server ADDR (host:port or unix:/path; default
+127.0.0.1:50051), --timeout-ms N, --json (one JSON document on stdout).
 Exit codes: 0 ok; 1 refused by the server, or a check of its answer failed; 2 wrong command line or
 file; 3 no server answers.
 )";
@@ -61,6 +61,29 @@ const std::vector<Command>& Commands() {
   return commands;
 }
 
+// What every command takes, before its name as well as behind it.
+const std::vector<OptionSpec>& CommonOptions() {
+  static const std::vector<OptionSpec> options = {
+      {"--server"}, {"--timeout-ms"}, {"--json", false}};
+  return options;
+}
+
+// The index of the command's name: behind the common options. words.size() where there is none,
+// or where an option that is not common stands first.
+size_t FindCommand(const std::vector<std::string>& words) {
+  size_t at = 0;
+  while (at < words.size() && words[at].rfind("--", 0) == 0) {
+    const size_t equals = words[at].find('=');
+    const auto& options = CommonOptions();
+    const auto option = std::find_if(options.begin(), options.end(), [&](const OptionSpec& spec) {
+      return words[at].substr(0, equals) == spec.name;
+    });
+    if (option == options.end()) return words.size();
+    at += option->takes_value && equals == std::string::npos ? 2 : 1;
+  }
+  return std::min(at, words.size());
+}
+
 Outcome ErrorOutcome(const absl::Status& status, int exit_code) {
   Outcome outcome;
   outcome.exit_code = exit_code;
@@ -71,15 +94,17 @@ Outcome ErrorOutcome(const absl::Status& status, int exit_code) {
 }
 
 Outcome Dispatch(const std::vector<std::string>& words) {
-  const std::string name = words[0];
+  const size_t at = FindCommand(words);
+  const std::string name = at < words.size() ? words[at] : words[0];
   std::vector<std::string> names;
   for (const Command& command : Commands()) {
     names.push_back(command.name);
     if (name != command.name) continue;
     std::vector<OptionSpec> options = command.options;
-    options.insert(options.end(), {{"--server"}, {"--timeout-ms"}, {"--json", false}});
-    const absl::StatusOr<Args> args =
-        Args::Parse(std::vector<std::string>(words.begin() + 1, words.end()), options);
+    options.insert(options.end(), CommonOptions().begin(), CommonOptions().end());
+    std::vector<std::string> arguments = words;
+    arguments.erase(arguments.begin() + static_cast<std::ptrdiff_t>(at));
+    const absl::StatusOr<Args> args = Args::Parse(arguments, options);
     if (!args.ok()) return UsageError(args.status());
     return command.run(*args);
   }

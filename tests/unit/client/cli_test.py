@@ -117,6 +117,24 @@ def check_call(rlk, directory):
         check(f"shape {shape}", len(result["outputs"]["y"]["first_values"]) == elements, result)
 
 
+def check_options_before_the_command(rlk):
+    words = ["call", FORWARD, "x=random:2x3x257:bf16:7:30", "softcap=20"]
+    expected = rlk.json(*words)["outputs"]
+    for before in (["--server", rlk.server, "--json"], ["--json", f"--server={rlk.server}"],
+                   ["--timeout-ms", "60000", "--server", rlk.server, "--json"]):
+        done = subprocess.run([rlk.rlk, *before, *words], capture_output=True, text=True,
+                              timeout=120)
+        name = f"before the command: {' '.join(before)}"
+        check(name, done.returncode == 0 and json.loads(done.stdout)["outputs"] == expected,
+              done.stdout + done.stderr)
+    for words in (["--json"], ["--server"], ["--server", rlk.server], ["--json", "--server"],
+                  ["--contract", "a", "info"], ["--json", "--nope", "info"],
+                  ["--json", "--json", "info"], ["--json", "--", "info"]):
+        done = subprocess.run([rlk.rlk, *words], capture_output=True, text=True, timeout=120)
+        check(f"usage error of {' '.join(words)}", done.returncode == 2 and done.stderr,
+              done.stdout + done.stderr)
+
+
 def check_refusals(rlk, directory):
     x = "x=random:4:f32:1"
     for cap in ("0", "-1", "nan", "inf", "1e-46", "1e39", "0x0p0"):
@@ -138,7 +156,8 @@ def check_refusals(rlk, directory):
               error.get("field", "").startswith(field), error)
     big = rlk.json("call", FORWARD, "x=random:600000:f32:1", code=1)["error"]
     check("message above the inline limit", big["reason"] == "MESSAGE_TOO_LARGE" and
-          "2097152" in big["allowed"], big)
+          big["field"] == "request" and
+          big["allowed"] == "at most 2097152 bytes (inline_bytes_max)", big)
 
     empty = os.path.join(directory, "empty.safetensors")
     open(empty, "wb").close()
@@ -214,6 +233,7 @@ def main():
                 rlk = Command(args.rlk, address)
                 check_info(rlk)
                 check_call(rlk, directory)
+            check_options_before_the_command(rlk)
             check_ops(rlk)
             check_refusals(rlk, directory)
             check_bench(rlk)
