@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdio>
 #include <string>
 #include <thread>
 
@@ -13,7 +12,7 @@
 #include "kernels/core/fp_environment.h"
 #include "kernels/core/parallel.h"
 #include "tests/gpu/function_kernels.h"
-#include "tests/gpu/golden_files.h"
+#include "tests/support/golden_json.h"
 
 namespace rlk::gpu_test {
 namespace {
@@ -38,14 +37,10 @@ TEST_P(FunctionDigest, DeviceEqualsCpuForAllInputs) {
 }
 
 TEST_P(FunctionDigest, DeviceEqualsStoredDigest) {
-  const nlohmann::json golden = LoadGolden("digests_functions.json");
+  const nlohmann::json golden = test::LoadGolden("digests_functions.json");
   ASSERT_TRUE(golden.contains("digests"));
   const std::string stored = golden["digests"][arith::kFunctionNames[GetParam()]].at("all");
-  char text[17];
-  std::snprintf(text, sizeof(text), "%016llx",
-                static_cast<unsigned long long>(
-                    DeviceFunctionDigest(static_cast<arith::Function>(GetParam()))));
-  EXPECT_EQ(text, stored);
+  EXPECT_EQ(DeviceFunctionDigest(static_cast<arith::Function>(GetParam())), test::Hex64(stored));
 }
 
 INSTANTIATE_TEST_SUITE_P(F32V1, FunctionDigest, testing::Range(0, arith::kFunctionCount),

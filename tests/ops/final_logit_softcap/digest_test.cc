@@ -9,47 +9,12 @@
 #include "gtest/gtest.h"
 #include "kernels/arith/function_digest.h"
 #include "tests/ops/final_logit_softcap/softcap_call.h"
-#include "tests/unit/kernels/golden_json.h"
+#include "tests/support/softcap_digests.h"
 
 namespace rlk::test {
 namespace {
 
-struct Case {
-  bool backward = false;
-  DType x = DType::kF32, result = DType::kF32;
-  float softcap = 0;
-  uint64_t step = 1;
-  bool grad_pattern = false;
-  uint64_t digest = 0;
-  std::string name;
-};
-
-DType ParseDType(const std::string& name) {
-  for (DType dtype : kSoftcapDTypes) {
-    if (DTypeName(dtype) == name) return dtype;
-  }
-  ADD_FAILURE() << name;
-  return DType::kF32;
-}
-
-std::vector<Case> LoadCases() {
-  std::vector<Case> cases;
-  const google::protobuf::Struct golden = LoadGolden("digests_softcap.json");
-  for (const auto& value : golden.fields().at("cases").list_value().values()) {
-    const auto& fields = value.struct_value().fields();
-    Case c;
-    c.backward = fields.at("method").string_value() == "backward";
-    c.x = ParseDType(fields.at("x").string_value());
-    c.result = ParseDType(fields.at("result").string_value());
-    c.softcap = static_cast<float>(fields.at("softcap").number_value());
-    c.step = fields.at("inputs").string_value() == "all" ? 1 : 61;
-    c.grad_pattern = c.backward && fields.at("grad_y").string_value() == "pattern";
-    c.digest = Hex64(fields.at("digest").string_value());
-    c.name = value.ShortDebugString();
-    cases.push_back(c);
-  }
-  return cases;
-}
+using Case = SoftcapDigest;
 
 // Inputs first, first + step, .. of one piece.
 uint64_t PieceDigest(const Case& c, uint64_t first, int64_t count) {
@@ -59,7 +24,7 @@ uint64_t PieceDigest(const Case& c, uint64_t first, int64_t count) {
     const auto pattern = static_cast<uint32_t>(first + k * c.step);
     wide[k] = pattern;
     narrow[k] = static_cast<uint16_t>(pattern);
-    grad_y[k] = c.grad_pattern ? pattern * 0x9e3779b1u : 0x3f800000u;
+    grad_y[k] = c.grad_pattern ? GradientBits(pattern) : 0x3f800000u;
   }
   SoftcapCall call;
   call.softcap = c.softcap;
@@ -83,13 +48,11 @@ uint64_t PieceDigest(const Case& c, uint64_t first, int64_t count) {
 }
 
 uint64_t DigestOf(const Case& c) {
-  const uint64_t inputs = c.x == DType::kF32 ? uint64_t{1} << 32 : uint64_t{1} << 16;
-  const auto count = static_cast<int64_t>((inputs + c.step - 1) / c.step);
   ThreadPool pool(std::max(1, static_cast<int>(std::thread::hardware_concurrency())));
   std::mutex mutex;
   uint64_t sum = 0;
   constexpr int64_t kPiece = 1 << 15;
-  pool.ParallelFor(count, kPiece, [&](int64_t begin, int64_t end) {
+  pool.ParallelFor(c.count, kPiece, [&](int64_t begin, int64_t end) {
     uint64_t part = 0;
     for (int64_t k = begin; k < end; k += kPiece) {
       part += PieceDigest(c, static_cast<uint64_t>(k) * c.step, std::min(kPiece, end - k));
@@ -104,7 +67,7 @@ bool IsLong(const Case& c) { return c.x == DType::kF32 && c.step == 1; }
 
 TEST(SoftcapDigests, OfAll16BitInputsAndOfSamplesAreTheStoredOnes) {
   int checked = 0;
-  for (const Case& c : LoadCases()) {
+  for (const Case& c : LoadSoftcapDigests()) {
     if (IsLong(c)) continue;
     EXPECT_EQ(DigestOf(c), c.digest) << c.name;
     ++checked;
@@ -118,7 +81,7 @@ TEST(SoftcapDigests, OfAllFp32InputsAreTheStoredOnes) {
     GTEST_SKIP() << "no AVX2, so this takes many minutes: RLK_TEST_FULL=1 runs it";
   }
   int checked = 0;
-  for (const Case& c : LoadCases()) {
+  for (const Case& c : LoadSoftcapDigests()) {
     if (!IsLong(c)) continue;
     EXPECT_EQ(DigestOf(c), c.digest) << c.name;
     ++checked;
@@ -127,7 +90,7 @@ TEST(SoftcapDigests, OfAllFp32InputsAreTheStoredOnes) {
 }
 
 TEST(SoftcapDigests, ADigestSeesOneWrongCap) {
-  Case c = LoadCases().front();
+  Case c = LoadSoftcapDigests().front();
   c.softcap = std::nextafter(c.softcap, 100.0f);
   EXPECT_NE(DigestOf(c), c.digest);
 }

@@ -13,7 +13,7 @@
 #include "kernels/arith/function_loops.h"
 #include "kernels/core/cpu_features.h"
 #include "kernels/core/parallel.h"
-#include "tests/unit/kernels/golden_json.h"
+#include "tests/support/golden_json.h"
 
 namespace rlk::arith {
 namespace {
@@ -28,16 +28,8 @@ bool FullSet() {
 }
 
 uint64_t Stored(int function, const char* kind) {
-  static const google::protobuf::Struct golden = test::LoadGolden("digests_functions.json");
-  return test::Hex64(golden.fields()
-                         .at("digests")
-                         .struct_value()
-                         .fields()
-                         .at(kFunctionNames[function])
-                         .struct_value()
-                         .fields()
-                         .at(kind)
-                         .string_value());
+  static const nlohmann::json golden = test::LoadGolden("digests_functions.json");
+  return test::Hex64(golden.at("digests").at(kFunctionNames[function]).at(kind));
 }
 
 uint64_t DigestOfAll(Isa isa, int function) {
