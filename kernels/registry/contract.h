@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace rlk {
 
@@ -36,9 +37,22 @@ struct Contract {
   std::string arithmetic;  // in words and formulas, for ListOperators
 };
 
+// What a variant claims for a contract. tests/golden/claims.json holds the evidence of each claim,
+// by contract, backend and compute capability.
 struct ContractClaim {
   std::string contract;
   ClaimLevel claim = ClaimLevel::kNone;
+  // CUDA: the compute capabilities (10 * major + minor) of the GPUs that `claim` was measured on,
+  // and the claim on others. Empty: `claim` holds wherever the variant runs.
+  std::vector<int> measured_on = {};
+  ClaimLevel claim_elsewhere = ClaimLevel::kNone;
+
+  ClaimLevel On(int compute_capability) const {
+    for (int measured : measured_on) {
+      if (measured == compute_capability) return claim;
+    }
+    return measured_on.empty() ? claim : claim_elsewhere;
+  }
 };
 
 }  // namespace rlk

@@ -154,11 +154,12 @@ class Selector {
         return false;
       }
     }
-    if (claim->claim < query_.minimum_claim) {
-      best_claim_ = std::max(best_claim_, claim->claim);
+    const ClaimLevel level = claim->On(query_.compute_capability);
+    if (level < query_.minimum_claim) {
+      best_claim_ = std::max(best_claim_, level);
       claim_too_low_ = true;
       Reject(variant.backend, variant.kernel,
-             absl::StrCat("claim ", Text(ClaimText(claim->claim)), " is below the minimum ",
+             absl::StrCat("claim ", Text(ClaimText(level)), " is below the minimum ",
                           Text(ClaimText(query_.minimum_claim))));
       return false;
     }
@@ -169,7 +170,7 @@ class Selector {
       return false;
     }
     selection_.variant = &variant;
-    selection_.claim = claim->claim;
+    selection_.claim = level;
     return true;
   }
 

@@ -72,7 +72,7 @@ void FillContract(const Registry& registry, int compute_capability, const Method
       info->set_kernel(variant.kernel);
       info->set_available(why.empty());
       info->set_reason(why);
-      info->set_claim(static_cast<rlk::v1::ClaimLevel>(claim.claim));
+      info->set_claim(static_cast<rlk::v1::ClaimLevel>(claim.On(compute_capability)));
     }
   }
 }

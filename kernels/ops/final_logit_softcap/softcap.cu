@@ -128,7 +128,8 @@ std::vector<Variant> OneVariant(std::string kernel, LaunchFn launch) {
   Variant variant;
   variant.backend = Backend::kCuda;
   variant.kernel = std::move(kernel);
-  variant.contracts = {{kSoftcapPortableContract, ClaimLevel::kL3Portable}};
+  variant.contracts = {
+      {kSoftcapPortableContract, ClaimLevel::kL3Portable, {90}, ClaimLevel::kL1BatchInvariant}};
   variant.capability_min = 80;
   variant.launch = launch;
   return {std::move(variant)};

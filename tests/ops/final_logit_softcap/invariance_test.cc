@@ -85,6 +85,24 @@ TEST(SoftcapInvariance, RepeatSliceReshapeAndBlockEdges) {
   }
 }
 
+TEST(SoftcapInvariance, GoldenSlicesAreThoseOfTheWhole) {
+  constexpr int64_t kCount = 1000;
+  for (const Config& c : Configs()) {
+    SCOPED_TRACE(Name(c));
+    const Tensors tensors(c, kCount);
+    const std::vector<double> whole = tensors.Call({kCount}).RunGolden();
+    // As bits: NaN differs from itself.
+    const auto same = [&whole](const std::vector<double>& part, int64_t first) {
+      return memcmp(part.data(), whole.data() + first, part.size() * sizeof(double)) == 0;
+    };
+    EXPECT_TRUE(same(tensors.Call({kCount}).RunGolden(), 0)) << "repeated";
+    EXPECT_TRUE(same(tensors.Call({10, 100}).RunGolden(), 0)) << "reshaped";
+    for (int64_t count : {1, 7, 64, 99}) {
+      EXPECT_TRUE(same(tensors.Call({count}, 900).RunGolden(), 900)) << count << " elements";
+    }
+  }
+}
+
 TEST(SoftcapInvariance, ScalarAndEmpty) {
   for (const Config& c : Configs()) {
     SCOPED_TRACE(Name(c));

@@ -20,6 +20,9 @@ absl::Status RefusesShape(const KernelArgs&) {
   return absl::InvalidArgumentError("the last size is no multiple of 8");
 }
 
+const ContractClaim kMeasuredOn90 = {
+    kPortable, ClaimLevel::kL3Portable, {90}, ClaimLevel::kL1BatchInvariant};
+
 Variant MakeVariant(Backend backend, const char* kernel, std::vector<ContractClaim> contracts,
                     int capability_min = 0) {
   Variant variant;
@@ -233,6 +236,34 @@ TEST(Select, ChoosesTheFirstApplicableVariant) {
        kPortable,
        ClaimLevel::kL3Portable,
        {},
+       ""},
+      {"a GPU that the claim was measured on",
+       [](World& w) { w.variant(Backend::kCudaSm90).contracts = {kMeasuredOn90}; },
+       "op_sm90",
+       kPortable,
+       ClaimLevel::kL3Portable,
+       {},
+       ""},
+      {"another GPU has the lower claim",
+       [](World& w) {
+         w.variant(Backend::kCudaSm90).contracts = {kMeasuredOn90};
+         w.query.compute_capability = 100;
+       },
+       "op_sm90",
+       kPortable,
+       ClaimLevel::kL1BatchInvariant,
+       {},
+       ""},
+      {"another GPU is passed over where its claim is below the minimum",
+       [](World& w) {
+         w.variant(Backend::kCudaSm90).contracts = {kMeasuredOn90};
+         w.query.compute_capability = 100;
+         w.query.minimum_claim = ClaimLevel::kL3Portable;
+       },
+       "op_cuda",
+       kPortable,
+       ClaimLevel::kL3Portable,
+       {"cuda_sm90: claim L1 is below the minimum L3"},
        ""},
       {"no minimum takes any claim",
        [](World& w) {
