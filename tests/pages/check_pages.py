@@ -170,7 +170,7 @@ def write_junit(path: pathlib.Path, results: list[tuple[str, str, str]]) -> None
     count = {state: sum(r[1] == state for r in results) for state in ("failed", "skipped")}
     lines = [
         '<?xml version="1.0" encoding="UTF-8"?>',
-        f'<testsuite name="docs" tests="{len(results)}" failures="{count["failed"]}" '
+        f'<testsuite name="pages" tests="{len(results)}" failures="{count["failed"]}" '
         f'skipped="{count["skipped"]}">',
     ]
     for name, state, text in results:
