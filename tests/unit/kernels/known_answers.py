@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Writes the known-answer vectors of kernels/arith/known_answer_vectors.h to stdout.
+"""Writes the known-answer vectors of kernels/arith/known_answer_vectors.h to stdout; with --check FILE
+compares those of FILE.
 
 Every operation is done on exact rationals and rounded once to FP32, to nearest even. It shares no
 code with the kernels and follows the text of kernels/arith/README.md.
 """
+import sys
 from fractions import Fraction
 from math import isqrt
 
@@ -325,16 +327,38 @@ def text(token):
     return from_exact(Fraction(token))
 
 
-def main():
-    for comment, rows in CASES:
-        print(f"    // {comment}")
-        for op, *operands in rows:
+def rows():
+    """The lines of the table, comments included."""
+    for comment, cases in CASES:
+        yield f"    // {comment}"
+        for op, *operands in cases:
             bits = [text(o) for o in operands]
             function = {1: UNARY, 2: BINARY, 3: TERNARY}[len(bits)][op]
             expected = function(*bits)
             bits += [0] * (3 - len(bits))
             a, b, c = bits
-            print(f"    {{KnownAnswerOp::k{op}, 0x{a:08x}u, 0x{b:08x}u, 0x{c:08x}u, 0x{expected:08x}u}},")
+            yield f"    {{KnownAnswerOp::k{op}, 0x{a:08x}u, 0x{b:08x}u, 0x{c:08x}u, 0x{expected:08x}u}},"
+
+
+def check(path):
+    """The committed table's rows are exactly these."""
+    with open(path, encoding="utf-8") as file:
+        _, _, table = file.read().partition("kKnownAnswers[] = {\n")
+    committed = table.partition("\n};")[0].split("\n")
+    wanted = list(rows())
+    for got, want in zip(committed, wanted):
+        if got != want:
+            sys.exit(f"{path}:\n{got}\nshould be\n{want}")
+    if len(committed) != len(wanted):
+        sys.exit(f"{path}: {len(committed)} rows instead of {len(wanted)}")
+    print(f"{len(wanted)} rows")
+
+
+def main():
+    if len(sys.argv) == 3 and sys.argv[1] == "--check":
+        check(sys.argv[2])
+    else:
+        print("\n".join(rows()))
 
 
 if __name__ == "__main__":
