@@ -5,6 +5,7 @@
 
 #include "gtest/gtest.h"
 #include "tests/ops/final_logit_softcap/softcap_call.h"
+#include "tests/support/golden_json.h"
 
 namespace rlk::test {
 namespace {
@@ -13,11 +14,15 @@ struct Tolerance {
   double atol, rtol;
 };
 
-// The elementwise rows.
-Tolerance ElementwiseRow(DType dtype) {
-  if (dtype == DType::kBF16) return {2e-2, 1.6e-2};
-  if (dtype == DType::kF16) return {1e-3, 1e-3};
-  return {1e-5, 1e-5};
+// The elementwise row of the tolerance contract.
+Tolerance ElementwiseRow(const char* judgment, DType dtype) {
+  static const nlohmann::json contract =
+      ReadJson(RLK_SOURCE_DIR "/server/engine/tolerance_contract.json");
+  const char* name = dtype == DType::kBF16  ? "bfloat16"
+                     : dtype == DType::kF16 ? "float16"
+                                            : "float32";
+  const nlohmann::json& row = contract.at("judgments").at(judgment).at("elementwise").at(name);
+  return {row.at("atol"), row.at("rtol")};
 }
 
 int64_t Violations(const std::vector<float>& got, const std::vector<double>& expected,
@@ -64,7 +69,7 @@ TEST(SoftcapAccuracy, ForwardIsWithinTheFp32RowForEveryDtype) {
       const Data data = MakeData(dtype, cap, false);
       const std::vector<float> y = DecodeAll(DType::kF32, data.call.RunCpu());
       const std::vector<double> golden = data.call.RunGolden();
-      const Tolerance row = ElementwiseRow(DType::kF32);
+      const Tolerance row = ElementwiseRow("forward_accuracy", DType::kF32);
       EXPECT_EQ(Violations(y, golden, row), 0) << DTypeName(dtype) << " " << cap;
 
       // Planted faults must fail.
@@ -95,7 +100,7 @@ TEST(SoftcapAccuracy, GradientIsWithinTheRowOfItsDtype) {
       const Data data = MakeData(dtype, cap, true);
       const std::vector<float> grad_x = DecodeAll(dtype, data.call.RunCpu());
       const std::vector<double> golden = data.call.RunGolden();
-      const Tolerance row = ElementwiseRow(dtype);
+      const Tolerance row = ElementwiseRow("gradient_accuracy", dtype);
       EXPECT_EQ(Violations(grad_x, golden, row), 0) << DTypeName(dtype) << " " << cap;
       std::vector<float> zero(grad_x.size(), 0.0f), scaled = grad_x;
       for (float& value : scaled) value *= 1.05f;
