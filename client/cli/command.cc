@@ -19,7 +19,7 @@ constexpr char kUsage[] = R"(rlk: calls an rlk server.
       --backend NAME            default: the server selects
       --mode strict|auto        auto allows a fallback that happened while a backend loaded
       --verify repeat|reference run twice and compare bits; compare with the FP64 reference
-      --want OUTPUT             an output that is computed on request only; may be repeated
+      --want OUTPUT             compute only this output, or these: may be repeated
       --repeat N                call N times; all digests must be equal
       --out FILE                .safetensors: all outputs under their names; .npy: one output
     VALUE: a number, file.npy, file.safetensors#key,
