@@ -54,7 +54,7 @@ class Server:
 
     def __init__(self, binary, folder, *flags):
         self.log = folder / "server.log"
-        socket = folder / "rlk.sock"
+        socket = folder / "r%41#?k.sock"  # the path is no URI
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(
                 [

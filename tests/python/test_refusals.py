@@ -75,6 +75,51 @@ CASES = {
 }
 
 
+# name: (call, field)
+SENSELESS = {
+    "masked array": (lambda c: c.call(FORWARD, x=np.ma.masked_array(X, mask=X > 0)), "x"),
+    "contract no UTF-8": (lambda c: c.call(FORWARD, x=X, contract="\ud800"), "options.contract"),
+    "contract a number": (lambda c: c.call(FORWARD, x=X, contract=5), "options.contract"),
+    "backend bytes": (lambda c: c.call(FORWARD, x=X, backend=b"cpu"), "options.backend"),
+    "device no UTF-8": (
+        lambda c: c.call(FORWARD, x=X, device_uuid="\udcff"),
+        "options.device_uuid",
+    ),
+    "digests a number": (lambda c: c.call(FORWARD, x=X, digests=5), "options.digests"),
+    "wanted a number": (lambda c: c.call(FORWARD, x=X, wanted=5), "options.wanted"),
+    "wanted numbers": (lambda c: c.call(FORWARD, x=X, wanted=[5]), "options.wanted"),
+    "method a list": (lambda c: c.call([], x=X), "method"),
+    "method no UTF-8": (lambda c: c.call("\ud800", x=X), "method"),
+    "operator no UTF-8": (lambda c: c.operators("\ud800"), "operator"),
+    "operator a number": (lambda c: c.operators(5), "operator"),
+    "address no UTF-8": (lambda c: rlk.connect("\ud800:1"), "address"),
+}
+
+
+@pytest.mark.parametrize("case", SENSELESS)
+def test_values_that_no_message_can_carry_are_refused_by_name(client, case):
+    call, field = SENSELESS[case]
+    with pytest.raises(rlk.InvalidArgumentError) as caught:
+        call(client)
+    error = caught.value
+    assert error.field == field and error.reason is not None and error.allowed, error
+
+
+@pytest.mark.parametrize("rpc", ["GetInfo", "ListOperators"])
+def test_server_service_refuses_bytes_that_are_no_message(server, client, rpc):
+    with grpc.insecure_channel(server.tcp) as channel:
+        for data, reason in (
+            (b"\xff\xff", "MALFORMED_MESSAGE"),
+            (b"\xc8\x3e\x01", "UNKNOWN_FIELD"),
+            (b"\x0a\x01\xff", "MALFORMED_MESSAGE" if rpc == "ListOperators" else "UNKNOWN_FIELD"),
+        ):
+            with pytest.raises(grpc.RpcError) as caught:
+                channel.unary_unary(f"/rlk.v1.ServerService/{rpc}")(data, timeout=60)
+            error = errors.from_rpc_error(caught.value)
+            assert (error.code, error.reason) == (INVALID, reason), error
+    assert client.info().server_id
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_refusal(client, case):
     (method, arguments), code, reason, field = CASES[case]

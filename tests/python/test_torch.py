@@ -87,7 +87,7 @@ def test_one_library_a_call(client):
     x = make(torch.float32, 3)
     with pytest.raises(rlk.InvalidArgumentError, match="one library"):
         client.call(BACKWARD, x=x, grad_y=x.numpy())
-    for bad in (x.to(torch.complex64), x.to_sparse(), x.to(torch.int8)):
+    for bad in (x.to(torch.complex64), x.to_sparse(), x.to(torch.int8), x.to("meta")):
         with pytest.raises(rlk.InvalidArgumentError) as caught:
             client.call(FORWARD, x=bad)
         assert caught.value.field == "x"

@@ -207,11 +207,11 @@ def _attribute(name: str, descriptor: Any, value: Any) -> Any:
         if not is_bool and not isinstance(scalar, (str, bytes)) and hasattr(scalar, "__float__"):
             try:
                 return float(scalar)
-            except (TypeError, ValueError, OverflowError):
+            except (TypeError, ValueError, OverflowError, RuntimeError):  # RuntimeError: torch
                 pass
         raise _bad_attribute(name, value, "a number")
     if kind == FieldDescriptor.CPPTYPE_STRING:
-        if isinstance(value, str):
+        if call_options.is_text(value):
             return value
         raise _bad_attribute(name, value, "text")
     return _integer(name, scalar, is_bool)

@@ -122,7 +122,7 @@ def all_methods() -> Dict[str, Method]:
 
 def find(name: str) -> Method:
     """The method called ``name``; InvalidArgumentError with the known names otherwise."""
-    method = _METHODS.get(name)
+    method = _METHODS.get(name) if isinstance(name, str) else None
     if method is not None:
         return method
     allowed = ", ".join(_METHODS)

@@ -63,6 +63,10 @@ def as_source(field: str, value: Any) -> Source:
     """
     if is_torch_tensor(value):
         return _torch_source(field, value)
+    if isinstance(value, np.ma.MaskedArray):
+        # The values under the mask would be sent, and the mask lost.
+        allowed = "numpy.ndarray, torch.Tensor"
+        raise _not_allowed(field, "MaskedArray", allowed, "a mask cannot be sent; fill it first")
     if isinstance(value, (np.ndarray, np.generic)):
         return _numpy_source(field, np.asarray(value))
     kind = type(value).__name__
@@ -90,6 +94,11 @@ def _torch_source(field: str, tensor: Any) -> Source:
         allowed = ", ".join(_dtypes.names())
         raise _not_allowed(
             field, str(tensor.dtype), allowed, f"dtype {tensor.dtype} is none of rlk's"
+        )
+    if tensor.is_meta or tensor.is_nested:
+        kind = "meta" if tensor.is_meta else "nested"
+        raise _not_allowed(
+            field, kind, "a dense tensor", f"a {kind} tensor has no elements in rows"
         )
     if tensor.layout != torch.strided:
         raise _not_allowed(

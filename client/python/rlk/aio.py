@@ -15,7 +15,13 @@ import grpc.aio
 
 from rlk import _codec
 from rlk._proto import server_pb2
-from rlk.client import SERVER_SERVICE, channel_arguments, check_address
+from rlk.client import (
+    SERVER_SERVICE,
+    channel_arguments,
+    channel_target,
+    check_address,
+    list_request,
+)
 from rlk.errors import FailedPreconditionError, from_rpc_error
 from rlk.options import CallOptions, check_timeout
 from rlk.report import Record, record_from_proto
@@ -58,7 +64,7 @@ class AsyncClient:
         self.timeout = timeout
         self.inline_bytes_max = inline_bytes_max
         self._channel = grpc.aio.insecure_channel(
-            address, options=channel_arguments(channel_options)
+            channel_target(address), options=channel_arguments(channel_options)
         )
         self._stubs: Dict[str, Any] = {}
         self._closed = False
@@ -99,7 +105,7 @@ class AsyncClient:
 
     async def operators(self, name: Optional[str] = None) -> Tuple[Record, ...]:
         """As :meth:`rlk.Client.operators`."""
-        request = server_pb2.ListOperatorsRequest(operator=name or "")
+        request = list_request(name)
         reply = await self._server_call("ListOperators", request, server_pb2.ListOperatorsResponse)
         return reply.methods
 

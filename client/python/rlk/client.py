@@ -20,7 +20,7 @@ from rlk.errors import (
     RlkError,
     from_rpc_error,
 )
-from rlk.options import CallOptions, check_timeout
+from rlk.options import CallOptions, check_timeout, is_text
 from rlk.report import Record, record_from_proto
 
 SERVER_SERVICE = "/rlk.v1.ServerService/"
@@ -37,15 +37,35 @@ def channel_arguments(
 
 def check_address(address: Any) -> str:
     """The address as gRPC takes it: "host:port" or "unix:/path"."""
-    if isinstance(address, str) and ":" in address:
-        return address
+    if is_text(address) and ":" in address:
+        return str(address)
     raise InvalidArgumentError(
         f'{address!r} is no address; allowed: "host:port", "unix:/path"',
         reason="ATTRIBUTE_OUT_OF_RANGE",
         field="address",
-        value=str(address),
+        value=repr(address),
         allowed='"host:port", "unix:/path"',
     )
+
+
+def channel_target(address: str) -> str:
+    """The address for gRPC, which would cut a path at # and ?, and take %41 for A."""
+    if not address.startswith("unix:"):
+        return address
+    return address.replace("%", "%25").replace("#", "%23").replace("?", "%3F")
+
+
+def list_request(name: Optional[str]) -> server_pb2.ListOperatorsRequest:
+    """The request of ``operators``."""
+    if name is not None and not is_text(name):
+        raise InvalidArgumentError(
+            f"{name!r} is no operator; allowed: text",
+            reason="UNKNOWN_OPERATOR",
+            field="operator",
+            value=repr(name),
+            allowed="text",
+        )
+    return server_pb2.ListOperatorsRequest(operator=name or "")
 
 
 def connect(
@@ -113,7 +133,9 @@ class Client:
         self.address = check_address(address)
         self.timeout = timeout
         self.inline_bytes_max = inline_bytes_max
-        self._channel = grpc.insecure_channel(address, channel_arguments(channel_options))
+        self._channel = grpc.insecure_channel(
+            channel_target(address), channel_arguments(channel_options)
+        )
         self._stubs: Dict[str, Any] = {}
         self._lock = threading.Lock()
         self._closed = False
@@ -212,8 +234,9 @@ class Client:
         Raises:
             NotFoundError: the server has no operator of this name.
         """
-        request = server_pb2.ListOperatorsRequest(operator=name or "")
-        reply = self._server_call("ListOperators", request, server_pb2.ListOperatorsResponse)
+        reply = self._server_call(
+            "ListOperators", list_request(name), server_pb2.ListOperatorsResponse
+        )
         return reply.methods
 
     def _request(self, method: str, options: Any, arguments: Dict[str, Any]) -> _codec.Request:

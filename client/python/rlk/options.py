@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, Dict, Iterable, Mapping, Optional, Tuple, Union
+from typing import Any, Dict, Iterable, Mapping, Optional, Tuple, Union, cast
 
 import numpy as np
 
@@ -97,11 +97,8 @@ def encode(options: CallOptions, message: call_pb2.CallOptions) -> None:
     """Fills the proto message. Raises InvalidArgumentError for an unknown enumerator."""
     for name, target in (("contract", "contract"), ("backend", "backend"), ("device_uuid",) * 2):
         value = getattr(options, name)
-        if value is None:
-            continue
-        if not isinstance(value, str):
-            raise _unknown_option(repr(value), "text", f"{name} is text", name)
-        setattr(message, target, value)
+        if value is not None:
+            setattr(message, target, _text(value, name))
     for name, target, enum in (
         ("mode", "mode", call_pb2.Mode),
         ("minimum_claim", "minimum_claim", call_pb2.ClaimLevel),
@@ -112,11 +109,36 @@ def encode(options: CallOptions, message: call_pb2.CallOptions) -> None:
         if value is not None:
             setattr(message, target, parse_enum(f"options.{name}", value, enum.DESCRIPTOR))
     digests = "tensor" if options.digests is True else options.digests or ()
-    for scope in (digests,) if isinstance(digests, str) else digests:
+    for scope in _items(digests, "digests"):
         number: Any = parse_enum("options.digests", scope, call_pb2.DigestScope.DESCRIPTOR)
         message.digests.append(number)
-    wanted = options.wanted or ()
-    message.wanted_outputs.extend((wanted,) if isinstance(wanted, str) else wanted)
+    wanted = _items(options.wanted or (), "wanted")
+    message.wanted_outputs.extend(_text(name, "wanted") for name in wanted)
+
+
+def is_text(value: Any) -> bool:
+    """Whether value is text that a message can carry: lone surrogates have no UTF-8."""
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _text(value: Any, name: str) -> str:
+    if not is_text(value):
+        raise _unknown_option(repr(value), "text", f"{name} is text", name)
+    return cast(str, value)
+
+
+def _items(value: Any, name: str) -> Iterable[Any]:
+    if isinstance(value, str):
+        return (value,)
+    if isinstance(value, Iterable):
+        return value
+    raise _unknown_option(repr(value), "text, several of them", f"{name} is text", name)
 
 
 def parse_enum(field: str, value: Any, enum: Any) -> int:
