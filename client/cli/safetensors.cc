@@ -12,7 +12,8 @@
 namespace rlk::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
+// A map: the ordered kind looks at every key for each new one, and a header may have a million.
+using Json = nlohmann::json;
 
 constexpr int64_t kLengthBytes = 8;
 constexpr int64_t kHeaderBytesMax = 100'000'000;
@@ -205,7 +206,7 @@ absl::Status WriteSafetensors(
     const int64_t size_a = DTypeSize(a.second->dtype()), size_b = DTypeSize(b.second->dtype());
     return size_a != size_b ? size_a > size_b : a.first < b.first;
   });
-  Json header = Json::object();
+  nlohmann::ordered_json header = nlohmann::ordered_json::object();
   std::vector<std::span<const std::byte>> pieces(1);
   int64_t offset = 0;
   for (const auto& [name, tensor] : sorted) {

@@ -69,6 +69,20 @@ std::string One(const std::string& dtype, const std::string& shape, const std::s
          "}}";
 }
 
+// Work must not grow with the square of the keys: it would not end within the test's time.
+TEST(Safetensors, ReadsVeryManyKeys) {
+  constexpr int kKeys = 400'000;
+  std::string header = "{";
+  for (int i = 0; i < kKeys; ++i) {
+    header += (i > 0 ? ",\"" : "\"") + std::to_string(i) +
+              R"(":{"dtype":"F32","shape":[0],"data_offsets":[0,0]})";
+  }
+  const TemporaryFile file(".safetensors", File(header + "}", ""));
+  const auto entries = ListSafetensors(file.path());
+  ASSERT_TRUE(entries.ok()) << entries.status();
+  EXPECT_EQ(entries->size(), size_t{kKeys});
+}
+
 TEST(Safetensors, RefusesHostileFiles) {
   const std::string good = One("U8", "[2]", "[0,2]");
   struct Case {
