@@ -71,12 +71,18 @@ class Splitter {
     if (!ReadLength(reader_, &length)) return BadLength(field.name());
     const int64_t after = reader_.Enter(length);
     header_.clear();
+    bool has_data = false;
     while (reader_.remaining() > 0) {
       uint32_t inner = 0;
       if (!ReadTag(reader_, &inner)) {
         return Malformed(field.name(), "a tag is malformed or cut short");
       }
       if (inner == kDataTag) {
+        // Two bytes would make a payload each; the bound on tensors is one on payloads too.
+        if (std::exchange(has_data, true)) {
+          return InvalidArgument(Reason::kDuplicateTensor, PayloadName(field, index), "", "",
+                                 "the field is given more than once");
+        }
         RLK_RETURN_IF_ERROR(TakePayload(field, index));
       } else {
         RLK_RETURN_IF_ERROR(CopyField(inner, &field, header_));
@@ -133,6 +139,10 @@ class Splitter {
 
   static std::string Name(const FieldDescriptor* field) {
     return field == nullptr ? std::string() : field->name();
+  }
+  static std::string PayloadName(const FieldDescriptor& field, int index) {
+    return field.is_repeated() ? absl::StrCat(field.name(), "[", index, "].data")
+                               : absl::StrCat(field.name(), ".data");
   }
   static absl::Status BadLength(std::string_view field) {
     return Malformed(field, "the length is malformed or goes beyond the message");

@@ -28,6 +28,7 @@ absl::Status Malformed(const Path& path, std::string_view what) {
 }
 
 std::string FieldNames(const Descriptor& descriptor) {
+  if (descriptor.field_count() == 0) return "no fields";
   std::string names;
   for (int i = 0; i < descriptor.field_count(); ++i) {
     absl::StrAppend(&names, i == 0 ? "" : ", ", descriptor.field(i)->name());
