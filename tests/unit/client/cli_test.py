@@ -221,7 +221,7 @@ def main():
         parser.add_argument(flag, required=True)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
-        socket = os.path.join(directory, "rlk.sock")
+        socket = os.path.join(directory, "r%41#?k.sock")  # the path is no URI
         server = subprocess.Popen(
             [args.server, "--listen", "127.0.0.1:0", "--unix", socket, "--metrics", "127.0.0.1:0"],
             stdout=subprocess.PIPE, text=True)
