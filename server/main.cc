@@ -2,6 +2,8 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <exception>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -24,6 +26,16 @@ void PrintLine(const std::string& text) {
   std::fflush(stdout);
 }
 
+// The standard library throws where a thread or memory cannot be had.
+absl::StatusOr<std::unique_ptr<Server>> StartServer(const Options& options, const Logger* logger,
+                                                    ServerHooks hooks) {
+  try {
+    return Server::Start(options, logger, std::move(hooks));
+  } catch (const std::exception& error) {
+    return absl::ResourceExhaustedError(std::string("threads or memory ran out: ") + error.what());
+  }
+}
+
 int Serve(const Options& options) {
   // Before any thread exists, so that the signals reach nobody else.
   Signals signals;
@@ -32,7 +44,7 @@ int Serve(const Options& options) {
   RouteGrpcLog(&logger);
   ServerHooks hooks;
   hooks.on_device_lost = [&signals] { signals.NotifyDeviceLost(); };
-  auto server = Server::Start(options, &logger, std::move(hooks));
+  auto server = StartServer(options, &logger, std::move(hooks));
   if (!server.ok()) {
     logger.Error("cannot start", {{"reason", std::string(server.status().message())}});
     return kStartFailed;

@@ -27,6 +27,7 @@ class ThreadPool {
                    const std::function<void(int64_t begin, int64_t end)>& body);
 
  private:
+  void Stop();
   void Work();
   void RunBlocks();
 

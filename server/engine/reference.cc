@@ -77,10 +77,18 @@ absl::Status JudgeByReference(Job& job, const ToleranceContract& tolerance) {
 ReferencePool::ReferencePool(int threads, int64_t calls_max, const ToleranceContract& tolerance,
                              Observer* observer)
     : calls_max_(calls_max), tolerance_(tolerance), observer_(observer) {
-  for (int i = 0; i < std::max(threads, 1); ++i) threads_.emplace_back([this] { Work(); });
+  // Threads that run must be joined before they are destroyed, also where the next cannot be had.
+  try {
+    for (int i = 0; i < std::max(threads, 1); ++i) threads_.emplace_back([this] { Work(); });
+  } catch (...) {
+    Stop();
+    throw;
+  }
 }
 
-ReferencePool::~ReferencePool() {
+ReferencePool::~ReferencePool() { Stop(); }
+
+void ReferencePool::Stop() {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     stopping_ = true;

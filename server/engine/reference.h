@@ -35,6 +35,7 @@ class ReferencePool {
   void Enqueue(std::shared_ptr<Job> job);
 
  private:
+  void Stop();
   void Work();
 
   const int64_t calls_max_;
