@@ -1,6 +1,7 @@
 #include "server/options.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <optional>
 #include <set>
@@ -47,6 +48,8 @@ ABSL_FLAG(int64_t, attribute_text_bytes_max, rlk::Limits().attribute_text_bytes_
           "Limit: a text in a request");
 ABSL_FLAG(int64_t, reference_elements_max, rlk::Limits().reference_elements_max,
           "Limit: elements of a call with REFERENCE verification");
+ABSL_FLAG(int64_t, connections_max, rlk::Limits().connections_max,
+          "Limit: open connections; less where the process may hold fewer descriptors");
 ABSL_FLAG(int64_t, streams_per_connection_max, rlk::Limits().streams_per_connection_max,
           "Limit: calls in flight on one connection");
 ABSL_FLAG(int64_t, device_bytes_max, rlk::Limits().device_bytes_max,
@@ -56,6 +59,7 @@ namespace rlk::server {
 namespace {
 
 constexpr int kFlagFileDepthMax = 4;
+constexpr uintmax_t kFlagFileBytesMax = uintmax_t{1} << 20;
 
 absl::Status FlagError(std::string_view flag, std::string_view value, std::string_view allowed,
                        std::string_view message) {
@@ -95,13 +99,24 @@ absl::Status ReadFlagFile(const std::string& path, int depth, RawFlags& raw) {
     return FlagError("flagfile", path, absl::StrCat("a depth of at most ", kFlagFileDepthMax),
                      "flag files are nested too deeply");
   }
+  // Opening a pipe would wait for its writer, a directory reads as empty, a device may never end.
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) {
+    return FlagError("flagfile", path, "a regular file",
+                     error ? error.message() : "this is not a regular file");
+  }
+  const auto size = std::filesystem::file_size(path, error);
+  if (error || size > kFlagFileBytesMax) {
+    return FlagError("flagfile", path, absl::StrCat("at most ", kFlagFileBytesMax, " bytes"),
+                     "the file is too large");
+  }
   std::ifstream file(path);
-  if (!file) return FlagError("flagfile", path, "a readable file", "the file cannot be read");
   std::vector<std::string> arguments;
   for (std::string line; std::getline(file, line);) {
     const std::string text(absl::StripAsciiWhitespace(line));
     if (!text.empty() && text[0] != '#') arguments.push_back(text);
   }
+  if (!file.eof()) return FlagError("flagfile", path, "a readable file", "it cannot be read");
   return ReadArguments(arguments, depth + 1, raw);
 }
 
@@ -200,11 +215,17 @@ class FlagReader {
   const RawFlags& raw_;
 };
 
+// A colon in the host would be a scheme of gRPC's ("unix:") unless brackets say that it is IPv6.
 absl::Status CheckAddress(std::string_view flag, const std::string& address) {
   const size_t colon = address.rfind(':');
-  uint32_t port = 0;
-  if (colon == std::string::npos || colon == 0 ||
-      !absl::SimpleAtoi(address.substr(colon + 1), &port) || port > 65535) {
+  const std::string host = address.substr(0, colon);
+  const std::string port = colon == std::string::npos ? std::string() : address.substr(colon + 1);
+  const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
+  const bool digits = port.find_first_not_of("0123456789") == std::string::npos;
+  uint32_t number = 0;
+  if (host.empty() || host.find_first_of("/%") != std::string::npos ||
+      (!bracketed && host.find_first_of(":[]") != std::string::npos) || !digits ||
+      !absl::SimpleAtoi(port, &number) || number > 65535) {
     return FlagError(flag, address, "HOST:PORT with a port in [0, 65535]",
                      "the value is not an address");
   }
@@ -243,6 +264,7 @@ absl::Status ReadLimits(const FlagReader& reader, Limits& limits) {
   RLK_RETURN_IF_ERROR(read("attribute_text_bytes_max", 1 << 20, limits.attribute_text_bytes_max));
   RLK_RETURN_IF_ERROR(
       read("reference_elements_max", int64_t{1} << 40, limits.reference_elements_max));
+  RLK_RETURN_IF_ERROR(read("connections_max", 1 << 20, limits.connections_max));
   RLK_RETURN_IF_ERROR(
       read("streams_per_connection_max", 1 << 20, limits.streams_per_connection_max));
   RLK_RETURN_IF_ERROR(read("device_bytes_max", 4096 * kGiB, limits.device_bytes_max));

@@ -23,6 +23,7 @@
 #include <thread>
 #include <utility>
 
+#include "absl/strings/str_replace.h"
 #include "kernels/core/status.h"
 #include "proto/wire/signatures.h"
 #include "server/devices.h"
@@ -30,6 +31,7 @@
 #include "server/log/json.h"
 #include "server/metrics/metrics.h"
 #include "server/provenance.h"
+#include "server/rpc/connection_bound.h"
 #include "server/rpc/health.h"
 #include "server/rpc/operator_service.h"
 #include "server/rpc/server_service.h"
@@ -65,6 +67,11 @@ std::string RandomHex128() {
   std::string text;
   for (const unsigned char byte : bytes) text += {kHex[byte >> 4], kHex[byte & 15]};
   return text;
+}
+
+// gRPC takes %41 for A, even where it is the name of a file.
+std::string UnixTarget(const std::string& path) {
+  return "unix:" + absl::StrReplaceAll(path, {{"%", "%25"}});
 }
 
 // gRPC does not say why it could not bind; a bind of our own does.
@@ -251,7 +258,7 @@ absl::Status Server::Impl::Listen(const Options& options) {
   if (!options.unix_path.empty()) {
     RLK_ASSIGN_OR_RETURN(UnixSocketPath owner, UnixSocketPath::Acquire(options.unix_path));
     unix_socket.emplace(std::move(owner));
-    builder.AddListeningPort("unix:" + options.unix_path, grpc::InsecureServerCredentials());
+    builder.AddListeningPort(UnixTarget(options.unix_path), grpc::InsecureServerCredentials());
   }
   for (const auto& service : services) builder.RegisterService(service.get());
   // The socket is never open to others, not even between bind and chmod.
@@ -265,6 +272,10 @@ absl::Status Server::Impl::Listen(const Options& options) {
                                std::to_string(ports[i]));
   }
   if (server == nullptr) return ListenError("--unix", options.unix_path, "gRPC could not listen");
+  const int64_t connections = BoundConnections(options.limits.connections_max);
+  if (connections < options.limits.connections_max) {
+    logger->Warning("too few descriptors for connections_max", {{"connections", connections}});
+  }
   addresses.unix_path = options.unix_path;
   return absl::OkStatus();
 }

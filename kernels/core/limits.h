@@ -22,6 +22,7 @@ struct Limits {
   int64_t attribute_text_bytes_max = 256;
   // REFERENCE verification runs on a bounded CPU pool.
   int64_t reference_elements_max = int64_t{1} << 20;
+  int64_t connections_max = 4096;
   int64_t streams_per_connection_max = 256;
   int64_t device_bytes_max = int64_t{1} << 30;
 };

@@ -177,7 +177,11 @@ std::string Metrics::Text() const {
 }
 
 struct MetricsEndpoint::Impl {
-  explicit Impl(const std::string& address) : exposer(address, 2) {}
+  // A connection that says nothing holds a thread until the time-out: few of them must not keep
+  // scrapes out.
+  explicit Impl(const std::string& address)
+      : exposer(std::vector<std::string>{"listening_ports", address, "num_threads", "8",
+                                         "request_timeout_ms", "1000"}) {}
   prometheus::Exposer exposer;
 };
 

@@ -17,6 +17,7 @@
 
 #include "kernels/core/status.h"
 #include "proto/wire/call_codec.h"
+#include "server/rpc/byte_buffer.h"
 #include "server/rpc/status_map.h"
 #include "server/rpc/trace_context.h"
 
@@ -36,23 +37,6 @@ struct ServedMethod {
   const google::protobuf::Descriptor* response = nullptr;
   const OperatorServiceContext* context = nullptr;
 };
-
-// The received slices as pieces, without a copy. Short slices lie inside the slice object itself,
-// so the pieces are taken from the vector that keeps them.
-absl::StatusOr<wire::InputBytes> TakeSlices(const grpc::ByteBuffer& buffer) {
-  auto slices = std::make_shared<std::vector<grpc::Slice>>();
-  if (!buffer.Valid() || !buffer.Dump(slices.get()).ok()) {
-    return InvalidArgument(Reason::kMalformedMessage, "", "", "an uncompressed message",
-                           "the message cannot be read");
-  }
-  wire::InputBytes bytes;
-  bytes.pieces.reserve(slices->size());
-  for (const grpc::Slice& slice : *slices) {
-    bytes.pieces.emplace_back(reinterpret_cast<const std::byte*>(slice.begin()), slice.size());
-  }
-  bytes.owner = std::move(slices);
-  return bytes;
-}
 
 void ReleaseOwner(void* owner) { delete static_cast<std::shared_ptr<const void>*>(owner); }
 

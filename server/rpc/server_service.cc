@@ -1,7 +1,9 @@
 #include "server/rpc/server_service.h"
 
 #include <grpcpp/server_context.h>
+#include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
+#include <grpcpp/support/slice.h>
 
 #include <algorithm>
 #include <chrono>
@@ -11,9 +13,11 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
-#include "google/protobuf/unknown_field_set.h"
 #include "kernels/core/status.h"
+#include "proto/wire/call_parts.h"
+#include "proto/wire/codec.h"
 #include "rlk/v1/server.grpc.pb.h"
+#include "server/rpc/byte_buffer.h"
 #include "server/rpc/operator_info.h"
 #include "server/rpc/status_map.h"
 #include "server/rpc/trace_context.h"
@@ -39,6 +43,7 @@ constexpr LimitEntry kLimits[] = {
     {"attribute_text_bytes_max", &Limits::attribute_text_bytes_max, "a text in a request"},
     {"reference_elements_max", &Limits::reference_elements_max,
      "elements of a call with REFERENCE verification"},
+    {"connections_max", &Limits::connections_max, "open connections"},
     {"streams_per_connection_max", &Limits::streams_per_connection_max,
      "calls in flight on one connection"},
     {"device_bytes_max", &Limits::device_bytes_max, "memory of one GPU that the server takes"},
@@ -145,20 +150,13 @@ absl::StatusOr<rlk::v1::ListOperatorsResponse> MakeOperatorList(
   return out;
 }
 
-// Generated code keeps fields that it does not know; here they are refused, as in operator calls.
-absl::Status CheckNoUnknownFields(const google::protobuf::Message& message) {
-  const auto& unknown = message.GetReflection()->GetUnknownFields(message);
-  if (unknown.empty()) return absl::OkStatus();
-  const google::protobuf::Descriptor* descriptor = message.GetDescriptor();
-  std::string allowed;
-  for (int i = 0; i < descriptor->field_count(); ++i) {
-    if (i > 0) allowed += ", ";
-    allowed += descriptor->field(i)->name();
-  }
-  const std::string number = std::to_string(unknown.field(0).number());
-  return InvalidArgument(Reason::kUnknownField, number, number,
-                         allowed.empty() ? "no fields" : allowed,
-                         "the message has no field of this number");
+// The request as a message, held to the same rules as those of operator calls: generated code would
+// keep unknown fields, and gRPC would answer bytes that it cannot parse with a bare UNIMPLEMENTED.
+template <typename Request>
+absl::StatusOr<Request> ParseRequest(const grpc::ByteBuffer& buffer) {
+  RLK_ASSIGN_OR_RETURN(const wire::InputBytes bytes, TakeSlices(buffer));
+  RLK_ASSIGN_OR_RETURN(wire::SplitMessage split, wire::Split(Request::descriptor(), bytes, 0));
+  return std::move(static_cast<Request&>(*split.message));
 }
 
 void EchoTraceparent(grpc::CallbackServerContext* context) {
@@ -168,39 +166,52 @@ void EchoTraceparent(grpc::CallbackServerContext* context) {
   if (ParseTraceparent(header)) context->AddTrailingMetadata("traceparent", header);
 }
 
-class ServerService final : public rlk::v1::ServerService::CallbackService {
+using Generated = rlk::v1::ServerService;
+using RawService = Generated::WithRawCallbackMethod_GetInfo<
+    Generated::WithRawCallbackMethod_ListOperators<Generated::Service>>;
+
+class ServerService final : public RawService {
  public:
   ServerService(const Engine* engine, ServerFacts facts)
       : engine_(engine), facts_(std::move(facts)), start_(std::chrono::steady_clock::now()) {}
 
   grpc::ServerUnaryReactor* GetInfo(grpc::CallbackServerContext* context,
-                                    const rlk::v1::GetInfoRequest* request,
-                                    rlk::v1::GetInfoResponse* response) override {
+                                    const grpc::ByteBuffer* request,
+                                    grpc::ByteBuffer* reply) override {
     const std::chrono::duration<double> uptime = std::chrono::steady_clock::now() - start_;
-    absl::Status status = CheckNoUnknownFields(*request);
-    if (status.ok()) *response = MakeInfo(*engine_, facts_, uptime.count());
-    return Finish(context, status);
+    const auto parsed = ParseRequest<rlk::v1::GetInfoRequest>(*request);
+    if (!parsed.ok()) return Finish(context, parsed.status(), reply);
+    return Finish(context, MakeInfo(*engine_, facts_, uptime.count()), reply);
   }
 
   grpc::ServerUnaryReactor* ListOperators(grpc::CallbackServerContext* context,
-                                          const rlk::v1::ListOperatorsRequest* request,
-                                          rlk::v1::ListOperatorsResponse* response) override {
-    absl::Status status = CheckNoUnknownFields(*request);
-    if (status.ok()) {
-      auto reply = MakeOperatorList(*engine_, *request);
-      status = reply.status();
-      if (status.ok()) *response = *std::move(reply);
-    }
-    return Finish(context, status);
+                                          const grpc::ByteBuffer* request,
+                                          grpc::ByteBuffer* reply) override {
+    const auto parsed = ParseRequest<rlk::v1::ListOperatorsRequest>(*request);
+    if (!parsed.ok()) return Finish(context, parsed.status(), reply);
+    const absl::Status status =
+        wire::CheckText("operator", parsed->operator_(), engine_->options().limits);
+    if (!status.ok()) return Finish(context, status, reply);
+    const auto operators = MakeOperatorList(*engine_, *parsed);
+    if (!operators.ok()) return Finish(context, operators.status(), reply);
+    return Finish(context, *operators, reply);
   }
 
  private:
   static grpc::ServerUnaryReactor* Finish(grpc::CallbackServerContext* context,
-                                          const absl::Status& status) {
+                                          const absl::Status& status, grpc::ByteBuffer*) {
     EchoTraceparent(context);
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
     reactor->Finish(ToGrpcStatus(status));
     return reactor;
+  }
+
+  static grpc::ServerUnaryReactor* Finish(grpc::CallbackServerContext* context,
+                                          const google::protobuf::Message& message,
+                                          grpc::ByteBuffer* reply) {
+    const grpc::Slice slice(message.SerializeAsString());
+    *reply = grpc::ByteBuffer(&slice, 1);
+    return Finish(context, absl::OkStatus(), reply);
   }
 
   const Engine* const engine_;

@@ -1,5 +1,7 @@
 // The program rlk-server: its start, its errors, its end.
 #include <signal.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -155,6 +157,53 @@ TEST(ProcessTest, FileThatIsNoSocketIsNotReplaced) {
   std::string text;
   file >> text;
   EXPECT_EQ(text, "data");
+}
+
+// A path is no URI: the socket lies where the flag says, so that the lock guards it.
+TEST(ProcessTest, SocketPathsAreTakenLiterally) {
+  TempDir dir;
+  for (const std::string name : {"a%41", "b%", "c#d", "e?f", "g h", "%2Fi"}) {
+    ServerProcess process(Arguments({"--unix=" + dir.File(name)}));
+    ASSERT_FALSE(process.first_line().empty()) << name;
+    EXPECT_EQ(process.line().fields().at("unix").string_value(), dir.File(name));
+    struct stat info;
+    ASSERT_EQ(stat(dir.File(name).c_str(), &info), 0) << name;
+    EXPECT_TRUE(S_ISSOCK(info.st_mode)) << name;
+    process.Signal(SIGTERM);
+    EXPECT_EQ(process.Wait(), 0);
+    EXPECT_FALSE(std::filesystem::exists(dir.File(name)));
+  }
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(dir.File("")), {}), 0);
+}
+
+// Whoever opens more connections than the server takes loses those above the bound, and the server
+// takes new ones when old ones go.
+TEST(ProcessTest, ConnectionsAboveTheBoundDoNotStopTheListener) {
+  ServerProcess process(Arguments({"--connections-max=8"}));
+  std::vector<int> idle;
+  for (int i = 0; i < 64; ++i) idle.push_back(ConnectTcp(process.listen()));
+  // The kernel hands connections over in order: when the last is closed all have been looked at.
+  char byte;
+  EXPECT_LE(recv(idle.back(), &byte, 1, 0), 0);
+  EXPECT_FALSE(Serves(process.listen()));
+  for (const int fd : idle) close(fd);
+  const auto stub = ActivationService::NewStub(DefaultChannel(process.listen()));
+  grpc::ClientContext context;
+  context.set_wait_for_ready(true);
+  rlk::v1::FinalLogitSoftcapForwardResponse response;
+  EXPECT_TRUE(stub->FinalLogitSoftcapForward(&context, ForwardRequest(), &response).ok());
+}
+
+TEST(ProcessTest, MoreThreadsThanTheHostGivesIsAnErrorOfTheStart) {
+  if (geteuid() == 0) GTEST_SKIP() << "root has no bound on processes";
+  rlimit limit, none;
+  ASSERT_EQ(getrlimit(RLIMIT_NPROC, &limit), 0);
+  none = limit;
+  none.rlim_cur = 1;
+  ASSERT_EQ(setrlimit(RLIMIT_NPROC, &none), 0);
+  ServerProcess process(Arguments({"--threads=64"}));
+  ASSERT_EQ(setrlimit(RLIMIT_NPROC, &limit), 0);
+  EXPECT_EQ(process.Wait(), 1);
 }
 
 TEST(ProcessTest, WrongFlagsEndWithTheirOwnCode) {

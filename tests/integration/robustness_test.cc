@@ -81,5 +81,17 @@ TEST(RobustnessTest, GarbageOnTheMetricsPortDoesNotStopTheServer) {
   EXPECT_TRUE(Serves(server));
 }
 
+TEST(RobustnessTest, IdleConnectionsDoNotKeepScrapesOut) {
+  TestServer server;
+  std::vector<int> idle;
+  for (int i = 0; i < 16; ++i) {
+    idle.push_back(ConnectTcp(server.metrics()));
+    const std::string_view begin = i % 2 ? "GET /metrics HTTP/1.1\r\n" : "";
+    (void)send(idle.back(), begin.data(), begin.size(), MSG_NOSIGNAL);
+  }
+  EXPECT_FALSE(Scrape(server.metrics()).empty());
+  for (const int fd : idle) close(fd);
+}
+
 }  // namespace
 }  // namespace rlk::test

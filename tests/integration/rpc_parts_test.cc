@@ -1,5 +1,14 @@
 // The status map and the trace context apart from a server.
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "kernels/core/limits.h"
 #include "kernels/core/status.h"
+#include "server/rpc/connection_bound.h"
 #include "server/rpc/status_map.h"
 #include "server/rpc/trace_context.h"
 #include "tests/integration/fixture.h"
@@ -9,6 +18,86 @@ namespace {
 
 using server::ParseTraceparent;
 using server::ToGrpcStatus;
+
+// A listener that does not block, on a free port of the loopback.
+class Listener {
+ public:
+  Listener() : fd_(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0)) {
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof(address);
+    EXPECT_EQ(bind(fd_, reinterpret_cast<sockaddr*>(&address), length), 0);
+    EXPECT_EQ(listen(fd_, 64), 0);
+    EXPECT_EQ(getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &length), 0);
+    address_ = "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+  }
+  ~Listener() { close(fd_); }
+  int fd() const { return fd_; }
+  const std::string& address() const { return address_; }
+
+  // Takes what waits, as gRPC does.
+  std::vector<int> AcceptAll() const {
+    std::vector<int> accepted;
+    for (;;) {
+      const int fd = accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC);
+      if (fd < 0) break;
+      accepted.push_back(fd);
+    }
+    EXPECT_EQ(errno, EAGAIN);
+    return accepted;
+  }
+
+ private:
+  int fd_;
+  std::string address_;
+};
+
+// Clients that hold their descriptors outside the counted ones: a child would be truer, but a copy
+// with a high number serves as well.
+int HighConnection(const std::string& address) {
+  const int fd = ConnectTcp(address);
+  const int high = fcntl(fd, F_DUPFD_CLOEXEC, 500);
+  close(fd);
+  return high;
+}
+
+TEST(ConnectionBoundTest, ClosesWhatIsAboveAndTakesNewOnesWhenOldOnesGo) {
+  const Listener listener;
+  EXPECT_EQ(server::BoundConnections(3), 3);
+  std::vector<int> clients;
+  for (int i = 0; i < 10; ++i) clients.push_back(HighConnection(listener.address()));
+  std::vector<int> accepted = listener.AcceptAll();
+  EXPECT_EQ(accepted.size(), 3u);
+  char byte;
+  EXPECT_LE(recv(clients.back(), &byte, 1, 0), 0);
+  close(accepted.back());
+  accepted.pop_back();
+  clients.push_back(HighConnection(listener.address()));
+  const std::vector<int> more = listener.AcceptAll();
+  EXPECT_EQ(more.size(), 1u);
+  for (const auto* list : {&accepted, &more, &clients}) {
+    for (const int fd : *list) close(fd);
+  }
+  server::BoundConnections(Limits().connections_max);
+}
+
+TEST(ConnectionBoundTest, AProcessWithoutDescriptorsWaitsInsteadOfGivingUp) {
+  const Listener listener;
+  const int client = HighConnection(listener.address());
+  rlimit limit;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  rlimit none = limit;
+  none.rlim_cur = 0;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const std::vector<int> before = listener.AcceptAll();
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_TRUE(before.empty());
+  const std::vector<int> after = listener.AcceptAll();
+  EXPECT_EQ(after.size(), 1u);
+  for (const int fd : after) close(fd);
+  close(client);
+}
 
 TEST(StatusMapTest, CarriesReasonFieldValueAllowedAndViolation) {
   const grpc::Status status = ToGrpcStatus(
