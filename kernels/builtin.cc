@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/arith/known_answer.h"
 #include "kernels/ops/final_logit_softcap/final_logit_softcap.h"
+#include "kernels/ops/rms_norm/rms_norm.h"
 
 namespace rlk {
 namespace {
@@ -88,6 +89,7 @@ void RegisterBuiltin(const BuiltinOptions& options, Registry& registry) {
   SetCudaBackends(options, registry);
   SetHostBackends(options, registry);
   for (MethodDecl& decl : DeclareFinalLogitSoftcap()) registry.Add(std::move(decl));
+  for (MethodDecl& decl : DeclareRmsNorm()) registry.Add(std::move(decl));
 }
 
 }  // namespace rlk

@@ -17,6 +17,17 @@ struct StoredDigest {
 constexpr StoredDigest kStored[] = {
     {"final_logit_softcap.forward", "y", "xxh3-tree4k-v1:a9f78574fef176ddd3696de63df3d56f"},
     {"final_logit_softcap.backward", "grad_x", "xxh3-tree4k-v1:165c3e4a7f9080be8d99dfe84ae0af09"},
+    {"rms_norm.forward", "y", "xxh3-tree4k-v1:6135f8d15a3cc6c4bad2741692bd783b"},
+    {"rms_norm.backward", "grad_weight", "xxh3-tree4k-v1:1bf90d50d21fe370bcb23725201ad9f3"},
+    {"rms_norm.backward", "grad_x", "xxh3-tree4k-v1:449584e3ec36516229273939c1526daf"},
+    {"qwen3_next_rms_norm.forward", "y", "xxh3-tree4k-v1:d6192e73774eec712598e38a885ae5bc"},
+    {"qwen3_next_rms_norm.backward", "grad_weight",
+     "xxh3-tree4k-v1:1bf90d50d21fe370bcb23725201ad9f3"},
+    {"qwen3_next_rms_norm.backward", "grad_x", "xxh3-tree4k-v1:8a649a710913e2693be08c0bc97b2bce"},
+    {"rms_norm_gated.forward", "y", "xxh3-tree4k-v1:020160df089ce06a04d14e4946e55dc6"},
+    {"rms_norm_gated.backward", "grad_gate", "xxh3-tree4k-v1:f0b74ac32281fe45c13bd163bc2c4a75"},
+    {"rms_norm_gated.backward", "grad_weight", "xxh3-tree4k-v1:bc5e522767b2e9c8bca778189f9805ed"},
+    {"rms_norm_gated.backward", "grad_x", "xxh3-tree4k-v1:7144fea40f8581f754e5ccb130e0923d"},
 };
 
 // Fixed FP32 values in [-128, 128) from a linear congruence: many lie in the bend of the functions,
@@ -31,8 +42,19 @@ std::vector<float> FixedValues(int64_t count, uint32_t seed) {
   return values;
 }
 
-// More than one vector register wide and with a tail.
-Dims FixedShape() { return {3, 257}; }
+// A leading "..." is 3 rows and a letter is 257, more than one vector register wide and with a
+// tail; an operator of elements alone gets the same [3, 257].
+constexpr int64_t kFixedRows = 3, kFixedSize = 257;
+
+Dims FixedShape(const DimsPattern& dims) {
+  Dims shape;
+  if (dims.leading) shape.push_back(kFixedRows);
+  if (dims.leading && dims.dims.empty()) shape.push_back(kFixedSize);
+  for (const DimPattern& dim : dims.dims) {
+    shape.push_back(dim.letter == 0 ? dim.factor : dim.factor * kFixedSize);
+  }
+  return shape;
+}
 
 Call FixedCall(const Method& method, Backend backend) {
   Call call;
@@ -42,7 +64,7 @@ Call FixedCall(const Method& method, Backend backend) {
     TensorArg tensor;
     tensor.spec = static_cast<int32_t>(i);
     tensor.dtype = DType::kF32;
-    tensor.shape = FixedShape();
+    tensor.shape = FixedShape(method.signature.inputs[i].dims);
     tensor.strides = ContiguousStrides(tensor.shape);
     auto values = std::make_shared<std::vector<float>>(
         FixedValues(ElementCount(tensor.shape), static_cast<uint32_t>(i + 1)));

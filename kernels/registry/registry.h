@@ -48,7 +48,7 @@ struct MethodDecl {
   std::vector<Contract> contracts;
   std::vector<Variant> variants;
   // Checks that descriptors cannot express; null for none. Sees host copies of nothing: shapes,
-  // dtypes and attributes only.
+  // dtypes, attributes and the selected contract only.
   absl::Status (*validate)(const KernelArgs&) = nullptr;
   // FP64 reference: same inputs (host memory), every output present as F64. Shares no code with
   // the kernels. args.contract names the contract whose declared casts it follows.

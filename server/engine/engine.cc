@@ -238,9 +238,6 @@ absl::Status Engine::Impl::Prepare(Job& job, Executor*& executor) const {
                                     .refuse_large_replies = engine.options_.refuse_large_replies}));
   const std::vector<MutableTensorView> outputs = PlannedViews(job.checked);
   const KernelArgs args = MakeKernelArgs(job, job.checked.input_views, outputs);
-  if (call.method->decl.validate != nullptr) {
-    RLK_RETURN_IF_ERROR(call.method->decl.validate(args));
-  }
   RLK_RETURN_IF_ERROR(RefuseAfterLoss(call.options));
   RLK_ASSIGN_OR_RETURN(Executor* const pinned, PinnedDevice(call.options));
 
@@ -254,6 +251,10 @@ absl::Status Engine::Impl::Prepare(Job& job, Executor*& executor) const {
   query.has_cuda = candidate != nullptr && candidate->device().info().kind == DeviceKind::kCuda;
   if (query.has_cuda) query.compute_capability = candidate->device().info().compute_capability;
   RLK_ASSIGN_OR_RETURN(job.selection, Select(engine.registry_, *call.method, query, args));
+  const KernelArgs selected = MakeKernelArgs(job, job.checked.input_views, outputs);
+  if (call.method->decl.validate != nullptr) {
+    RLK_RETURN_IF_ERROR(call.method->decl.validate(selected));
+  }
 
   const DeviceKind kind = BackendDevice(job.selection.variant->backend);
   if (pinned != nullptr && pinned->device().info().kind != kind) {
@@ -272,7 +273,6 @@ absl::Status Engine::Impl::Prepare(Job& job, Executor*& executor) const {
                                                 engine.tolerance_));
   }
   if (job.selection.variant->workspace_bytes != nullptr) {
-    const KernelArgs selected = MakeKernelArgs(job, job.checked.input_views, outputs);
     job.workspace_bytes = job.selection.variant->workspace_bytes(selected);
   }
 

@@ -4,10 +4,12 @@
 #   tests/gpu/run.sh [--out DIR] [SECTION...]
 #
 #   portable    the bits of cuda are those of cpu, for all inputs where that can be tried (110 s)
+#   norm        the same for the RMSNorm family, and its stored digests (180 s)
 #   rest        functions, fast forms, casts, digest, invariance, engine (120 s)
 #   sanitizer   compute-sanitizer memcheck and racecheck on small cases (90 s)
 #   server      rlk-server with CUDA, called by the command and by the Python client (40 s)
 #   bench       timings beside torch.compile, Triton and a copy (180 s)
+#   norm_bench  the same for the RMSNorm family, beside torch.compile and F.rms_norm (180 s)
 #
 # All sections without an argument. Each has the time limit above. Fails, rather than tests the
 # CPU, where there is no GPU or the CUDA backend does not load. Prints one table and writes one
@@ -23,13 +25,13 @@ sections=()
 while (($# > 0)); do
   case "$1" in
     --out) out="${2:?--out needs a folder}"; shift ;;
-    portable | rest | sanitizer | server | bench) sections+=("$1") ;;
-    -h | --help) sed -n '2,15s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    portable | norm | rest | sanitizer | server | bench | norm_bench) sections+=("$1") ;;
+    -h | --help) sed -n '2,17s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     *) echo "run.sh: unknown section or option $1" >&2; exit 2 ;;
   esac
   shift
 done
-((${#sections[@]} > 0)) || sections=(portable rest sanitizer server bench)
+((${#sections[@]} > 0)) || sections=(portable norm rest sanitizer server bench norm_bench)
 mkdir -p "$out" || exit 2
 export RLK_GOLDEN_DIR="$root/tests/golden"
 RLK_COMMIT="$(sed -n 's/^commit //p' "$root/BUNDLE" 2>/dev/null)"
@@ -67,8 +69,11 @@ run() {
 section_portable() {
   run portable 110 "$tests" --gtest_filter='*SoftcapPortable*:*SoftcapAllF32*:SoftcapStored*'
 }
+section_norm() {
+  run norm 180 "$tests" --gtest_filter='*Norm*'
+}
 section_rest() {
-  run rest 120 "$tests" --gtest_filter='-*SoftcapPortable*:*SoftcapAllF32*:SoftcapStored*'
+  run rest 120 "$tests" --gtest_filter='-*SoftcapPortable*:*SoftcapAllF32*:SoftcapStored*:*Norm*'
 }
 section_sanitizer() {
   local tool
@@ -96,6 +101,10 @@ section_server() {
 section_bench() {
   run bench 180 python3 -u "$here/bench.py" --library "$root/lib/librlk_gpu_bench.so" \
     --out "$out/bench.json"
+}
+section_norm_bench() {
+  run norm_bench 180 python3 -u "$here/norm_bench.py" --library "$root/lib/librlk_gpu_bench.so" \
+    --out "$out/norm_bench.json"
 }
 
 for section in "${sections[@]}"; do
@@ -126,7 +135,7 @@ results = {"commit": commit, "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gm
 for line in sys.stdin:
     name, seconds, result = line.rstrip("\n").split("\t")
     results["sections"][name] = {"seconds": int(seconds), "result": result}
-for name in ("bench", "server"):
+for name in ("bench", "norm_bench", "server"):
     path = os.path.join(out, name + ".json")
     if name in results["sections"] and os.path.exists(path):
         with open(path, encoding="utf-8") as file:

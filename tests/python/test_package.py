@@ -34,9 +34,9 @@ def test_generated_code_is_up_to_date(tmp_path):
     assert fresh == {path.name: path.read_text() for path in committed.glob("*_pb2.py*")}
 
 
-def test_every_operator_method_is_known():
-    pool = descriptor_pool.Default()
-    service = pool.FindServiceByName("rlk.v1.ActivationService")
+@pytest.mark.parametrize("name", ["ActivationService", "NormService"])
+def test_every_operator_method_is_known(name):
+    service = descriptor_pool.Default().FindServiceByName("rlk.v1." + name)
     for method in service.methods:
         operator = method.GetOptions().Extensions[contract_pb2.method].operator
         assert any(

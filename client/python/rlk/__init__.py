@@ -42,7 +42,16 @@ from rlk.errors import (
     UnavailableError,
     UnimplementedError,
 )
-from rlk.operators import final_logit_softcap, final_logit_softcap_backward
+from rlk.operators import (
+    final_logit_softcap,
+    final_logit_softcap_backward,
+    qwen3_next_rms_norm,
+    qwen3_next_rms_norm_backward,
+    rms_norm,
+    rms_norm_backward,
+    rms_norm_gated,
+    rms_norm_gated_backward,
+)
 from rlk.options import CallOptions
 from rlk.report import CallReport, Record
 
@@ -74,7 +83,13 @@ __all__ = [
     "final_logit_softcap",
     "final_logit_softcap_backward",
     "get_default_client",
+    "qwen3_next_rms_norm",
+    "qwen3_next_rms_norm_backward",
     "random_tensor",
+    "rms_norm",
+    "rms_norm_backward",
+    "rms_norm_gated",
+    "rms_norm_gated_backward",
     "row_digests",
     "set_default_client",
     "torch",

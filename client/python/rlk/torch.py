@@ -13,7 +13,10 @@ from typing import Any, Optional
 
 import torch
 
+from rlk._torch_norm import qwen3_next_rms_norm, rms_norm, rms_norm_gated
 from rlk.client import Client, client_by_key
+
+__all__ = ["final_logit_softcap", "qwen3_next_rms_norm", "rms_norm", "rms_norm_gated"]
 
 _FORWARD = "final_logit_softcap.forward"
 _BACKWARD = "final_logit_softcap.backward"

@@ -146,6 +146,7 @@ RLK_EXPORT int rlk_bench_copy(int read, int write, int streaming, const void* in
   if (read == 1 && write == 2) return Report(Copy<1, 2>(streaming != 0, in, out, groups, stream));
   if (read == 2 && write == 1) return Report(Copy<2, 1>(streaming != 0, in, out, groups, stream));
   if (read == 3 && write == 1) return Report(Copy<3, 1>(streaming != 0, in, out, groups, stream));
+  if (read == 3 && write == 2) return Report(Copy<3, 2>(streaming != 0, in, out, groups, stream));
   if (read == 1 && write == 1) return Report(Copy<1, 1>(streaming != 0, in, out, groups, stream));
   return Report(absl::InvalidArgumentError("no copy with this shape"));
 }

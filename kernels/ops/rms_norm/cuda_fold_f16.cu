@@ -1,0 +1,10 @@
+#include "kernels/ops/rms_norm/cuda_launch.h"
+#include "kernels/ops/rms_norm/fold_launch.cuh"
+
+namespace rlk::rms_norm {
+
+absl::Status LaunchBackwardFoldF16(const KernelArgs& args) {
+  return LaunchBackwardFold<device::F16>(args);
+}
+
+}  // namespace rlk::rms_norm

@@ -1,0 +1,8 @@
+#include "kernels/ops/rms_norm/cuda_launch.h"
+#include "kernels/ops/rms_norm/forward_launch.cuh"
+
+namespace rlk::rms_norm {
+
+absl::Status LaunchForwardBf16(const KernelArgs& args) { return LaunchForward<device::Bf16>(args); }
+
+}  // namespace rlk::rms_norm

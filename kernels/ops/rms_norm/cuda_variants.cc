@@ -1,0 +1,66 @@
+#include "kernels/ops/rms_norm/cuda_variants.h"
+
+#include <utility>
+
+#include "kernels/core/status.h"
+#include "kernels/ops/rms_norm/cuda_launch.h"
+#include "kernels/ops/rms_norm/rms_norm.h"
+
+namespace rlk {
+namespace {
+
+absl::Status Forward(const KernelArgs& args) {
+  switch (args.Input("x").dtype) {
+    case DType::kF16:
+      return rms_norm::LaunchForwardF16(args);
+    case DType::kBF16:
+      return rms_norm::LaunchForwardBf16(args);
+    default:
+      return rms_norm::LaunchForwardF32(args);
+  }
+}
+
+absl::Status Backward(const KernelArgs& args) {
+  switch (args.Input("x").dtype) {
+    case DType::kF16:
+      RLK_RETURN_IF_ERROR(rms_norm::LaunchBackwardRowsF16(args));
+      return rms_norm::LaunchBackwardFoldF16(args);
+    case DType::kBF16:
+      RLK_RETURN_IF_ERROR(rms_norm::LaunchBackwardRowsBf16(args));
+      return rms_norm::LaunchBackwardFoldBf16(args);
+    default:
+      RLK_RETURN_IF_ERROR(rms_norm::LaunchBackwardRowsF32(args));
+      return rms_norm::LaunchBackwardFoldF32(args);
+  }
+}
+
+int64_t AlignUp(int64_t bytes) { return (bytes + 255) / 256 * 256; }
+
+// The row statistic, then the partial sums of chunk128.
+int64_t BackwardWorkspace(const KernelArgs& args) {
+  const rms_norm::Problem problem = rms_norm::ReadProblem(args);
+  int64_t bytes = AlignUp(problem.rows * 4);
+  if (problem.fold == rms_norm::Fold::kChunk128) {
+    const int64_t chunks = (problem.rows + rms_norm::kChunkRows - 1) / rms_norm::kChunkRows;
+    bytes += AlignUp(chunks * problem.length * 4);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+std::vector<Variant> RmsNormCudaVariants(const std::vector<Contract>& contracts, bool backward) {
+  Variant variant;
+  variant.backend = Backend::kCuda;
+  variant.kernel = backward ? "rms_norm_backward_cuda" : "rms_norm_forward_cuda";
+  for (const Contract& contract : contracts) {
+    if (contract.id.ends_with("/golden-f64")) continue;
+    variant.contracts.push_back({contract.id, ClaimLevel::kL3Portable});
+  }
+  variant.capability_min = 80;
+  variant.launch = backward ? &Backward : &Forward;
+  if (backward) variant.workspace_bytes = &BackwardWorkspace;
+  return {std::move(variant)};
+}
+
+}  // namespace rlk
