@@ -24,6 +24,7 @@ std::string RecordText(const Provenance& record) {
   for (const std::string& name : record.cuda_architectures) add("cuda_architecture", name);
   if (record.cuda_runtime) add("cuda_runtime", *record.cuda_runtime);
   if (record.cuda_driver) add("cuda_driver", *record.cuda_driver);
+  for (const std::string& gpu : record.gpus) add("gpu", gpu);
   add("tolerance_contract_version", record.tolerance_contract_version);
   add("tolerance_contract_sha256", record.tolerance_contract_sha256);
   add("cpu_isa", record.cpu_isa);
@@ -40,9 +41,16 @@ std::string ShortHash(const std::string& bytes) {
   return text;
 }
 
+std::string GpuText(const DeviceInfo& info) {
+  return info.name + ", compute capability " + std::to_string(info.compute_capability / 10) + "." +
+         std::to_string(info.compute_capability % 10) + ", " +
+         std::to_string(info.multiprocessors) + " multiprocessors";
+}
+
 }  // namespace
 
-Provenance MakeProvenance(const CudaProbe& probe, const ToleranceContract& tolerance) {
+Provenance MakeProvenance(const CudaProbe& probe, const std::vector<DeviceInfo>& devices,
+                          const ToleranceContract& tolerance) {
   Provenance record;
   record.version = kVersion;
   if (kGitCommit != nullptr) record.git_commit = kGitCommit;
@@ -55,6 +63,9 @@ Provenance MakeProvenance(const CudaProbe& probe, const ToleranceContract& toler
   }
   if (!probe.runtime_version.empty()) record.cuda_runtime = probe.runtime_version;
   if (!probe.driver_version.empty()) record.cuda_driver = probe.driver_version;
+  for (const DeviceInfo& info : devices) {
+    if (info.kind == DeviceKind::kCuda) record.gpus.push_back(GpuText(info));
+  }
   record.tolerance_contract_version = tolerance.version();
   record.tolerance_contract_sha256 = tolerance.sha256();
   record.cpu_isa = std::string(IsaName(BestIsa()));

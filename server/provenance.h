@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "server/engine/cuda_device.h"
 #include "server/engine/tolerance.h"
@@ -11,7 +12,9 @@ namespace rlk::server {
 
 // `id` is the first 32 hex digits of the SHA-256 of all other fields, each as NAME=VALUE and a line
 // feed, in the order of the struct; absent fields are left out.
-Provenance MakeProvenance(const CudaProbe& probe, const ToleranceContract& tolerance);
+// `devices` are those of the server; the record names its GPUs.
+Provenance MakeProvenance(const CudaProbe& probe, const std::vector<DeviceInfo>& devices,
+                          const ToleranceContract& tolerance);
 
 // "rlk-server 0.1.0 (commit ..., dirty)".
 std::string VersionText();

@@ -315,10 +315,15 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options, co
   }
   impl.hooks = std::move(hooks);
   clock.Phase("devices");
-  FillRegistry(options, set, impl.registry);
+  if (impl.hooks.fill_registry) {
+    impl.hooks.fill_registry(impl.registry);
+  } else {
+    FillRegistry(options, set, impl.registry);
+  }
   clock.Phase("known_answers");
   RLK_RETURN_IF_ERROR(impl.Bind());
-  const Provenance provenance = MakeProvenance(set.probe, ToleranceContract::Builtin());
+  const Provenance provenance =
+      MakeProvenance(set.probe, Infos(set.devices), ToleranceContract::Builtin());
   impl.addresses.server_id = RandomHex128();
   impl.MakeEngine(options, std::move(set), provenance);
   RLK_RETURN_IF_ERROR(impl.engine->Start());

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "kernels/registry/registry.h"
 #include "server/engine/device.h"
 #include "server/log/log.h"
 #include "server/options.h"
@@ -30,6 +31,8 @@ struct ServerHooks {
   std::function<void()> on_device_lost;
   // Tests: takes the place of the host device and of the CUDA devices.
   std::vector<std::unique_ptr<Device>> devices;
+  // Tests: declares the operators and the states of the backends, in place of FillRegistry.
+  std::function<void(Registry&)> fill_registry;
 };
 
 class Server {

@@ -16,6 +16,8 @@ struct Provenance {
   std::string compiler, compile_flags;
   std::vector<std::string> cuda_architectures;
   std::optional<std::string> cuda_runtime, cuda_driver;
+  // "NAME, compute capability 9.0, 132 multiprocessors"; GetInfo shows these among the devices.
+  std::vector<std::string> gpus;
   std::string tolerance_contract_version, tolerance_contract_sha256;
   std::string cpu_isa;
 };

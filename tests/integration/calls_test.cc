@@ -26,6 +26,16 @@ grpc::Status Forward(ActivationService::Stub& stub, const FinalLogitSoftcapForwa
   return stub.FinalLogitSoftcapForward(&context, request, &response);
 }
 
+// Of the record that ServerService gives whole.
+std::string ProvenanceId(const std::string& target) {
+  const auto stub = rlk::v1::ServerService::NewStub(DefaultChannel(target));
+  grpc::ClientContext context;
+  rlk::v1::GetInfoResponse info;
+  EXPECT_TRUE(stub->GetInfo(&context, {}, &info).ok());
+  EXPECT_EQ(info.provenance().id().size(), 32u);
+  return info.provenance().id();
+}
+
 TEST(CallsTest, ForwardAndBackwardOverTcpAndUnixSocket) {
   TempDir dir;
   TestServer server(WithUnixSocket(dir));
@@ -47,7 +57,7 @@ TEST(CallsTest, ForwardAndBackwardOverTcpAndUnixSocket) {
     EXPECT_TRUE(std::signbit(y[2])) << "the sign of zero is kept";
     EXPECT_EQ(forward.report().backend(), "cpu");
     EXPECT_EQ(forward.report().attributes().at("softcap").number(), 20);
-    EXPECT_FALSE(forward.report().provenance_id().empty());
+    EXPECT_EQ(forward.report().provenance_id(), ProvenanceId(target));
     EXPECT_GT(forward.report().phases().kernel_ns(), 0);
     EXPECT_GT(forward.report().phases().receive_ns(), 0);
 

@@ -6,8 +6,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <set>
+
 #include "kernels/core/limits.h"
 #include "kernels/core/status.h"
+#include "server/provenance.h"
 #include "server/rpc/connection_bound.h"
 #include "server/rpc/status_map.h"
 #include "server/rpc/trace_context.h"
@@ -169,6 +172,35 @@ TEST(TraceContextTest, TakesWhatTheRecommendationAllows) {
       EXPECT_EQ(*parsed, trace);
     }
   }
+}
+
+TEST(ProvenanceTest, IdChangesWithEachFactAboutTheGpus) {
+  const auto id = [](const std::vector<DeviceInfo>& devices) {
+    return server::MakeProvenance({}, devices, server::ToleranceContract::Builtin()).id;
+  };
+  DeviceInfo host;
+  host.name = "host";
+  DeviceInfo gpu;
+  gpu.kind = DeviceKind::kCuda;
+  gpu.name = "A GPU";
+  gpu.compute_capability = 90;
+  gpu.multiprocessors = 132;
+  std::set<std::string> ids = {id({host}), id({host, gpu}), id({host, gpu, gpu})};
+  DeviceInfo other = gpu;
+  other.name = "Another";
+  ids.insert(id({host, other}));
+  other = gpu;
+  other.compute_capability = 100;
+  ids.insert(id({host, other}));
+  other = gpu;
+  other.multiprocessors = 114;
+  ids.insert(id({host, other}));
+  EXPECT_EQ(ids.size(), 6u);
+  // Which of several equal GPUs it is does not change the arithmetic's record.
+  other = gpu;
+  other.uuid = "GPU-1";
+  EXPECT_EQ(id({host, other}), id({host, gpu}));
+  EXPECT_EQ(id({gpu, host}), id({host, gpu}));
 }
 
 }  // namespace

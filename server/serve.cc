@@ -1,0 +1,86 @@
+#include "server/serve.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "server/log/log.h"
+#include "server/options.h"
+#include "server/provenance.h"
+#include "server/rpc/grpc_log.h"
+#include "server/signals.h"
+
+namespace rlk::server {
+namespace {
+
+constexpr double kDeviceLostDrainSeconds = 5;
+
+void PrintLine(const std::string& text) {
+  std::fputs((text + "\n").c_str(), stdout);
+  std::fflush(stdout);
+}
+
+// The standard library throws where a thread or memory cannot be had.
+absl::StatusOr<std::unique_ptr<Server>> StartServer(const Options& options, const Logger* logger,
+                                                    ServerHooks hooks) {
+  try {
+    return Server::Start(options, logger, std::move(hooks));
+  } catch (const std::exception& error) {
+    return absl::ResourceExhaustedError(std::string("threads or memory ran out: ") + error.what());
+  }
+}
+
+int Serve(const Options& options, ServerHooks hooks) {
+  // Before any thread exists, so that the signals reach nobody else.
+  Signals signals;
+  // Static: gRPC may log until the process is gone.
+  static const Logger logger(options.log_level);
+  RouteGrpcLog(&logger);
+  hooks.on_device_lost = [&signals] { signals.NotifyDeviceLost(); };
+  auto server = StartServer(options, &logger, std::move(hooks));
+  if (!server.ok()) {
+    logger.Error("cannot start", {{"reason", std::string(server.status().message())}});
+    return kStartFailed;
+  }
+  PrintLine((*server)->addresses().Json());
+
+  const Signals::Event event = signals.Wait();
+  signals.ExitAtNextSignal();
+  if (event == Signals::Event::kDeviceLost) {
+    (*server)->Drain(0, std::min(options.drain_seconds, kDeviceLostDrainSeconds));
+    // What belongs to a dead context is leaked: freeing it may hang.
+    _exit(kDeviceLost);
+  }
+  logger.Info("draining", {{"delay_seconds", options.drain_delay_seconds},
+                           {"drain_seconds", options.drain_seconds}});
+  (*server)->Drain(options.drain_delay_seconds, options.drain_seconds);
+  return kDrained;
+}
+
+}  // namespace
+
+int RunServer(const std::vector<std::string>& arguments, ServerHooks hooks) {
+  const absl::StatusOr<Options> options = ParseOptions(arguments);
+  if (!options.ok()) {
+    std::fprintf(stderr, "rlk-server: %s\n", std::string(options.status().message()).c_str());
+    return kWrongFlags;
+  }
+  switch (options->action) {
+    case Options::Action::kHelp:
+      PrintLine(OptionsHelp());
+      return kDrained;
+    case Options::Action::kVersion:
+      PrintLine(VersionText());
+      return kDrained;
+    case Options::Action::kServe:
+      break;
+  }
+  return Serve(*options, std::move(hooks));
+}
+
+}  // namespace rlk::server
