@@ -43,7 +43,8 @@ ABSL_FLAG(int64_t, message_bytes_max, rlk::Limits().message_bytes_max,
 ABSL_FLAG(int64_t, queue_calls_max, rlk::Limits().queue_calls_max,
           "Limit: calls waiting for a device");
 ABSL_FLAG(int64_t, queue_bytes_max, rlk::Limits().queue_bytes_max,
-          "Limit: payload of the calls waiting for a device");
+          "Limit: payload of the calls waiting for a device; and of replies that were not read "
+          "yet, a quarter of it for one connection");
 ABSL_FLAG(int64_t, attribute_text_bytes_max, rlk::Limits().attribute_text_bytes_max,
           "Limit: a text in a request");
 ABSL_FLAG(int64_t, reference_elements_max, rlk::Limits().reference_elements_max,

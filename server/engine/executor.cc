@@ -294,6 +294,7 @@ void Executor::Conclude(CallRun& run) {
   if (observer_ != nullptr) {
     if (run.cancelled_at()) observer_->OnCancelled(*run.cancelled_at());
     if (run.repeat()) observer_->OnVerification(job->method(), *run.repeat());
+    CountFault(run);
   }
   if (!device_->healthy()) {
     job->Complete(DeviceLostError(device_->info(), std::string(run.status().message())));
@@ -303,6 +304,19 @@ void Executor::Conclude(CallRun& run) {
     reference_->Enqueue(job);
   } else {
     job->Complete(std::move(job->result));
+  }
+}
+
+// Room that was not there is a refusal; any other failure that is neither the caller's nor a
+// verdict is the device's. A lost device is counted where it is lost.
+void Executor::CountFault(const CallRun& run) {
+  const absl::Status& status = run.status();
+  if (status.ok() || run.cancelled_at() || !device_->healthy()) return;
+  if (status.code() == absl::StatusCode::kResourceExhausted) {
+    const std::optional<ErrorDetail> detail = GetErrorDetail(status);
+    observer_->OnRejected(detail ? detail->reason : Reason::kUnknown);
+  } else if (status.code() == absl::StatusCode::kInternal) {
+    observer_->OnDeviceError(device_->info(), /*sticky=*/false);
   }
 }
 

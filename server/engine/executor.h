@@ -76,6 +76,7 @@ class Executor : public std::enable_shared_from_this<Executor> {
   bool TryRunInline(const std::shared_ptr<Job>& job);
   void Retire(Active active);
   void Conclude(CallRun& run);
+  void CountFault(const CallRun& run);
   void NotifyQueue();
   void Lose(std::string_view why);
   template <typename Step>

@@ -1,10 +1,14 @@
-// How many calls are between their arrival and the transport's last word on their reply.
+// How many calls are between their arrival and the transport's last word on their reply, and how
+// many bytes their replies hold. A caller that does not read, and does not acknowledge the limit on
+// its streams either, would otherwise let us keep replies without end.
 #pragma once
 
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
+#include <string>
+#include <unordered_map>
 
 namespace rlk::server {
 
@@ -20,6 +24,26 @@ class CallCounter {
     if (--calls_ == 0) idle_.notify_all();
   }
 
+  // Takes room for a reply to `peer` until Release. False, and nothing taken, where all replies
+  // would hold more than `bytes_max`, or those of this connection more than a quarter of it. One
+  // reply is always let through, whatever its size.
+  bool Hold(const std::string& peer, int64_t bytes, int64_t bytes_max) {
+    const std::lock_guard lock(mutex_);
+    if (bytes_ > 0 && bytes > bytes_max - bytes_) return false;
+    int64_t& held = by_peer_[peer];
+    if (held > 0 && bytes > bytes_max / 4 - held) return false;
+    held += bytes;
+    bytes_ += bytes;
+    return true;
+  }
+
+  void Release(const std::string& peer, int64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    bytes_ -= bytes;
+    const auto found = by_peer_.find(peer);
+    if ((found->second -= bytes) == 0) by_peer_.erase(found);
+  }
+
   // False at the deadline.
   bool WaitIdle(std::chrono::steady_clock::time_point deadline) {
     std::unique_lock lock(mutex_);
@@ -30,6 +54,8 @@ class CallCounter {
   std::mutex mutex_;
   std::condition_variable idle_;
   int64_t calls_ = 0;
+  int64_t bytes_ = 0;
+  std::unordered_map<std::string, int64_t> by_peer_;
 };
 
 }  // namespace rlk::server

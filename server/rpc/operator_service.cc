@@ -77,6 +77,15 @@ steady_clock::time_point SteadyDeadline(const grpc::CallbackServerContext& conte
   return steady_clock::now() + left;
 }
 
+// What a caller did is of no interest to the operator of a server; what a device did is.
+LogLevel LevelOf(absl::StatusCode code, Reason reason) {
+  if (code == absl::StatusCode::kInternal || code == absl::StatusCode::kDataLoss) {
+    return LogLevel::kError;
+  }
+  const bool device = reason == Reason::kDeviceLost || reason == Reason::kDeviceMemoryExhausted;
+  return device ? LogLevel::kWarning : LogLevel::kDebug;
+}
+
 // One call, from its arrival until gRPC is done with it. It keeps itself alive; the engine may
 // hold its cancel flag a little longer.
 class CallReactor final : public grpc::ServerUnaryReactor,
@@ -89,6 +98,7 @@ class CallReactor final : public grpc::ServerUnaryReactor,
 
   void Start(grpc::CallbackServerContext* context, const grpc::ByteBuffer& request) {
     self_ = shared_from_this();
+    context_ = context;
     ReadTraceparent(context);
     absl::StatusOr<Call> call = Decode(request);
     if (!call.ok()) {
@@ -109,6 +119,7 @@ class CallReactor final : public grpc::ServerUnaryReactor,
   void OnDone() override {
     const OperatorServiceContext& context = *served_.context;
     if (context.on_sent) context.on_sent(NanosSince(finished_));
+    if (held_bytes_ > 0) context.counter->Release(peer_, held_bytes_);
     self_.reset();
     if (context.counter != nullptr) context.counter->Leave();
   }
@@ -155,6 +166,11 @@ class CallReactor final : public grpc::ServerUnaryReactor,
                                    .tolerance_contract_version = tolerance.version(),
                                    .tolerance_contract_sha256 = tolerance.sha256()}),
                reply_);
+    if (absl::Status status = HoldReply(static_cast<int64_t>(reply_->Length())); !status.ok()) {
+      reply_->Clear();
+      FinishError(status);
+      return;
+    }
     const Logger* logger = served_.context->logger;
     if (logger->enabled(LogLevel::kDebug)) {
       logger->Log(LogLevel::kDebug, "call",
@@ -167,18 +183,42 @@ class CallReactor final : public grpc::ServerUnaryReactor,
     Finish(grpc::Status::OK);
   }
 
+  // Room for a reply until the transport is done with it. Small ones are as cheap as an error.
+  absl::Status HoldReply(int64_t bytes) {
+    constexpr int64_t kHeldFrom = 16 << 10;
+    CallCounter* const counter = served_.context->counter;
+    if (counter == nullptr || bytes < kHeldFrom) return absl::OkStatus();
+    const int64_t bytes_max = served_.context->engine->options().limits.queue_bytes_max;
+    peer_ = context_->peer();
+    if (counter->Hold(peer_, bytes, bytes_max)) {
+      held_bytes_ = bytes;
+      return absl::OkStatus();
+    }
+    if (Observer* observer = served_.context->observer; observer != nullptr) {
+      observer->OnRejected(Reason::kBytesExhausted);
+    }
+    return MakeError(
+        absl::StatusCode::kResourceExhausted,
+        {.reason = Reason::kBytesExhausted,
+         .field = "queue_bytes_max",
+         .value = std::to_string(bytes) + " bytes of reply",
+         .allowed = std::to_string(bytes_max) + " bytes of replies that nobody read, " +
+                    "a quarter of them for one connection",
+         .retry_after_ms = 100},
+        "earlier replies were not read yet");
+  }
+
   void FinishError(const absl::Status& status) {
-    const bool ours = status.code() == absl::StatusCode::kInternal ||
-                      status.code() == absl::StatusCode::kDataLoss;
-    const LogLevel level = ours ? LogLevel::kError : LogLevel::kDebug;
+    const std::optional<ErrorDetail> detail = GetErrorDetail(status);
+    const LogLevel level = LevelOf(status.code(), detail ? detail->reason : Reason::kUnknown);
     const Logger* logger = served_.context->logger;
     if (logger->enabled(level)) {
-      const std::optional<ErrorDetail> detail = GetErrorDetail(status);
       logger->Log(level, "call refused",
                   {{"method", served_.method->decl.method},
                    {"code", absl::StatusCodeToString(status.code())},
                    {"reason", ReasonName(detail ? detail->reason : Reason::kUnknown)},
-                   {"field", detail ? detail->field : std::string()}},
+                   {"field", detail ? detail->field : std::string()},
+                   {"error", std::string(status.message())}},
                   trace_id_);
     }
     finished_ = steady_clock::now();
@@ -189,6 +229,10 @@ class CallReactor final : public grpc::ServerUnaryReactor,
   grpc::ByteBuffer* const reply_;
   const steady_clock::time_point received_;
   steady_clock::time_point finished_;
+  grpc::CallbackServerContext* context_ = nullptr;
+  // Of a reply that takes room; `peer_` is set with it.
+  int64_t held_bytes_ = 0;
+  std::string peer_;
   CancelFlag cancelled_ = false;
   std::string trace_id_;
   std::shared_ptr<CallReactor> self_;

@@ -37,13 +37,20 @@ server::Options TestOptions() {
   return options;
 }
 
-TestServer::TestServer(server::Options options, server::ServerHooks hooks) {
+TestServer::TestServer(server::Options options, server::ServerHooks hooks, server::LogLevel level,
+                       int log_descriptor)
+    : logger_(level, log_descriptor) {
   auto started = server::Server::Start(options, &logger_, std::move(hooks));
   if (!started.ok()) {
     std::cerr << started.status() << "\n";
     abort();
   }
   server_ = *std::move(started);
+}
+
+int64_t Count(int64_t usual, int64_t full) {
+  const char* value = std::getenv("RLK_TEST_FULL");
+  return value != nullptr && std::string(value) == "1" ? full : usual;
 }
 
 std::shared_ptr<grpc::Channel> DefaultChannel(const std::string& target) {

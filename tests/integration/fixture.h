@@ -35,7 +35,9 @@ server::Options TestOptions();
 // A server of this process. Aborts where it cannot start.
 class TestServer {
  public:
-  explicit TestServer(server::Options options = TestOptions(), server::ServerHooks hooks = {});
+  // Logs errors to `log_descriptor`, more with another level.
+  explicit TestServer(server::Options options = TestOptions(), server::ServerHooks hooks = {},
+                      server::LogLevel level = server::LogLevel::kError, int log_descriptor = 2);
 
   server::Server& server() { return *server_; }
   std::string tcp() const { return server_->addresses().listen.at(0); }
@@ -43,9 +45,12 @@ class TestServer {
   std::string metrics() const { return server_->addresses().metrics; }
 
  private:
-  server::Logger logger_{server::LogLevel::kError};
+  server::Logger logger_;
   std::unique_ptr<server::Server> server_;
 };
+
+// `full` where RLK_TEST_FULL=1, else `usual`.
+int64_t Count(int64_t usual, int64_t full);
 
 // A channel with gRPC's defaults, not shared with other channels of the process.
 std::shared_ptr<grpc::Channel> DefaultChannel(const std::string& target);

@@ -85,7 +85,7 @@ TEST(ProcessTest, TerminationUnderLoadFailsNoCallInFlight) {
       }
     });
   }
-  while (before < 40) std::this_thread::yield();
+  while (before < Count(40, 10000)) std::this_thread::yield();
   signalled = true;
   process.Signal(SIGTERM);
   EXPECT_EQ(process.Wait(), 0);

@@ -1,4 +1,4 @@
-// The real rlk-server as a child process.
+// The real rlk-server, or the one with a faulty device, as a child process.
 #pragma once
 
 #include <sys/types.h>
@@ -12,8 +12,11 @@ namespace rlk::test {
 
 class ServerProcess {
  public:
+  enum class Program { kServer, kFaultyServer };
+
   // Starts the program and reads the first line of its stdout, or nothing where it ended first.
-  explicit ServerProcess(const std::vector<std::string>& arguments);
+  explicit ServerProcess(const std::vector<std::string>& arguments,
+                         Program program = Program::kServer);
   // Kills it if it is still there.
   ~ServerProcess();
   ServerProcess(const ServerProcess&) = delete;
@@ -23,16 +26,22 @@ class ServerProcess {
   // The first line as JSON; empty where it is none.
   const google::protobuf::Struct& line() const { return line_; }
   std::string listen() const;
+  std::string metrics() const;
   pid_t pid() const { return pid_; }
 
   void Signal(int signal) const;
+  // Gives the faulty server a command (faulty_server.cc) and waits until it obeyed.
+  void Command(const std::string& command) const;
+  // Resident memory now.
+  int64_t rss_bytes() const;
   // Waits for the end: the exit code, or 128 + signal.
   int Wait();
-  // All of its stderr, after Wait.
+  // Its stderr so far.
   std::string Stderr() const;
 
  private:
   pid_t pid_ = -1;
+  int stdin_fd_ = -1;
   int stdout_fd_ = -1;
   int stderr_fd_ = -1;
   int exit_code_ = -1;

@@ -271,6 +271,7 @@ TEST_F(EngineTest, DeadlinesAreSeenAtEachStage) {
       if (point == c.point) g_now_ms += 1000;
     });
     const int64_t before = observer.cancelled(c.noticed);
+    const int64_t launches = control->arrivals(FakePoint::kLaunch);
     Call call = Scale();
     call.deadline = TestNow() + std::chrono::milliseconds(500);
     const auto outcome = Execute(*engine, std::move(call));
@@ -278,6 +279,7 @@ TEST_F(EngineTest, DeadlinesAreSeenAtEachStage) {
     EXPECT_EQ(outcome.status().code(), absl::StatusCode::kDeadlineExceeded);
     EXPECT_EQ(ReasonOf(outcome.status()), Reason::kDeadlineExceeded);
     EXPECT_EQ(observer.cancelled(c.noticed), before + 1);
+    EXPECT_EQ(control->arrivals(FakePoint::kLaunch) - launches, c.launches);
   }
   // Not yet passed by one tick; passed at its tick.
   Call call = Scale();
