@@ -28,28 +28,6 @@ std::atomic<int64_t> accepted = 0;
 
 constexpr int64_t kTensorsMax = 8;
 
-// Cuts `bytes` into pieces of 0 to 40 bytes that `seed` decides; 0 leaves one piece.
-InputBytes Cut(std::string_view bytes, uint8_t seed) {
-  const auto* data = reinterpret_cast<const std::byte*>(bytes.data());
-  InputBytes input;
-  if (seed == 0) {
-    input.pieces.emplace_back(data, bytes.size());
-    return input;
-  }
-  std::minstd_rand random(seed);
-  const auto piece_max = static_cast<uint32_t>(seed % 41);
-  for (size_t at = 0; at < bytes.size();) {
-    const size_t size = std::min<size_t>(random() % (piece_max + 1), bytes.size() - at);
-    input.pieces.emplace_back(data + at, size);
-    at += size;
-    if (piece_max == 0) {
-      input.pieces.emplace_back(data + at, bytes.size() - at);
-      break;
-    }
-  }
-  return input;
-}
-
 std::string Flatten(const HostBytes& bytes) {
   std::string flat;
   for (const auto& piece : bytes.pieces) {
@@ -175,6 +153,27 @@ rlk::v1::Tensor MakeTensor(rlk::v1::DataType dtype, std::vector<int64_t> shape, 
 
 }  // namespace
 
+InputBytes Cut(std::string_view bytes, uint8_t seed) {
+  const auto* data = reinterpret_cast<const std::byte*>(bytes.data());
+  InputBytes input;
+  if (seed == 0) {
+    input.pieces.emplace_back(data, bytes.size());
+    return input;
+  }
+  std::minstd_rand random(seed);
+  const auto piece_max = static_cast<uint32_t>(seed % 41);
+  for (size_t at = 0; at < bytes.size();) {
+    const size_t size = std::min<size_t>(random() % (piece_max + 1), bytes.size() - at);
+    input.pieces.emplace_back(data + at, size);
+    at += size;
+    if (piece_max == 0) {
+      input.pieces.emplace_back(data + at, bytes.size() - at);
+      break;
+    }
+  }
+  return input;
+}
+
 void CheckSplit(std::span<const uint8_t> input) {
   if (input.size() < kHeaderBytes) return;
   const Descriptor* type = MessageTypes()[input[0] % MessageTypes().size()];
@@ -237,7 +236,7 @@ std::vector<std::string> Seeds() {
   options.set_mode(rlk::v1::MODE_AUTO);
   options.set_minimum_claim(rlk::v1::CLAIM_LEVEL_L3_PORTABLE);
   options.add_digests(rlk::v1::DIGEST_SCOPE_ROWS);
-  options.add_wanted_outputs("y");
+  options.add_wanted_outputs(std::string("y"));
   (*options.mutable_outputs())["y"].mutable_arena()->set_offset(8);
   options.set_verification(rlk::v1::VERIFICATION_REPEAT);
 

@@ -5,9 +5,15 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "proto/wire/bytes.h"
+
 namespace rlk::fuzz {
+
+// Cuts `bytes` into pieces of 0 to 40 bytes that `seed` decides; 0 leaves one piece.
+wire::InputBytes Cut(std::string_view bytes, uint8_t seed);
 
 // Byte 0 picks the message type, byte 1 where the pieces are cut, the rest is the message.
 inline constexpr size_t kHeaderBytes = 2;

@@ -11,6 +11,7 @@
 
 #include "gtest/gtest.h"
 #include "tests/fuzz/checks.h"
+#include "tests/fuzz/path_check.h"
 
 namespace rlk::fuzz {
 namespace {
@@ -101,6 +102,22 @@ TEST_P(Replay, MutationsHold) {
          static_cast<long long>(iterations), static_cast<long long>(accepted));
   // Mutations that are all refused would test the door alone.
   EXPECT_GT(accepted, iterations / 100);
+}
+
+TEST(ReplayPath, CorpusAndMutationsHoldAndSomeAreComputed) {
+  constexpr uint64_t kSeed = 20240604;
+  std::vector<std::string> corpus = PathSeeds();
+  for (const std::string& input : corpus) Feed(&CheckPath, input);
+  EXPECT_EQ(ComputedInputs(), static_cast<int64_t>(corpus.size())) << "every seed is valid";
+  for (std::string& input : Corpus()) corpus.push_back(std::move(input));
+  for (const std::string& input : corpus) Feed(&CheckPath, input);
+  // Each input is a call or two.
+  const int64_t iterations = Iterations() / 5;
+  std::mt19937_64 random(kSeed);
+  for (int64_t i = 0; i < iterations; ++i) Feed(&CheckPath, Mutate(corpus, random));
+  printf("seed %llu: %lld inputs, %lld computed\n", static_cast<unsigned long long>(kSeed),
+         static_cast<long long>(iterations), static_cast<long long>(ComputedInputs()));
+  EXPECT_GT(ComputedInputs(), iterations / 100);
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, Replay,
