@@ -17,7 +17,7 @@ using Json = nlohmann::json;
 
 constexpr int64_t kLengthBytes = 8;
 constexpr int64_t kHeaderBytesMax = 100'000'000;
-constexpr int kDepthMax = 4;
+constexpr size_t kDepthMax = 4;
 constexpr char kMetadata[] = "__metadata__";
 
 // Dtypes of the format with the bytes of an element, to check the layout of entries of other types.
@@ -44,23 +44,59 @@ constexpr FormatDtype kDtypes[] = {
     {"U64", 8, DType::kUnspecified},
 };
 
-// Parses with keys given twice and deep nesting refused, which the DOM would hide.
+// Finds keys given twice and deep nesting, which the DOM would hide. A callback of the DOM's parser
+// could, but then that parser looks at every entry again for each new one.
+class StrictCheck final : public nlohmann::json_sax<Json> {
+ public:
+  const std::string& problem() const { return problem_; }
+
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool start_object(std::size_t) override { return Open(); }
+  bool start_array(std::size_t) override { return Open(); }
+  bool end_object() override { return Close(); }
+  bool end_array() override { return Close(); }
+  bool key(string_t& value) override {
+    return open_.back().insert(value).second || Fail("the key " + value + " is given twice");
+  }
+  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception&) override {
+    return Fail("it is not JSON");
+  }
+
+ private:
+  bool Open() {
+    open_.emplace_back();
+    return open_.size() <= kDepthMax || Fail("it is nested too deep");
+  }
+  bool Close() {
+    open_.pop_back();
+    return true;
+  }
+  bool Fail(const std::string& problem) {
+    problem_ = problem;
+    return false;
+  }
+
+  std::vector<std::set<std::string>> open_;
+  std::string problem_;
+};
+
 std::optional<Json> ParseStrict(const std::string& text, std::string& what) {
-  std::vector<std::set<std::string>> open;
-  const auto watch = [&](int depth, Json::parse_event_t event, Json& value) {
-    if (depth > kDepthMax) what = "it is nested too deep";
-    if (event == Json::parse_event_t::object_start) open.emplace_back();
-    if (event == Json::parse_event_t::object_end && !open.empty()) open.pop_back();
-    if (event == Json::parse_event_t::key && !open.empty() &&
-        !open.back().insert(value.get_ref<const std::string&>()).second) {
-      what = "the key " + value.get_ref<const std::string&>() + " is given twice";
-    }
-    return what.empty();
-  };
-  Json json = Json::parse(text, watch, /*allow_exceptions=*/false);
-  if (what.empty() && json.is_discarded()) what = "it is not JSON";
-  if (what.empty() && !json.is_object()) what = "it is not an object";
-  if (!what.empty()) return std::nullopt;
+  StrictCheck check;
+  if (!Json::sax_parse(text, &check)) {
+    what = check.problem();
+    return std::nullopt;
+  }
+  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) {
+    what = "it is not an object";
+    return std::nullopt;
+  }
   return json;
 }
 
