@@ -77,7 +77,7 @@ TEST(ConnectionBoundTest, ClosesWhatIsAboveAndTakesNewOnesWhenOldOnesGo) {
   close(accepted.back());
   accepted.pop_back();
   clients.push_back(HighConnection(listener.address()));
-  const std::vector<int> more = listener.AcceptAll();
+  std::vector<int> more = listener.AcceptAll();
   EXPECT_EQ(more.size(), 1u);
   for (const auto* list : {&accepted, &more, &clients}) {
     for (const int fd : *list) close(fd);
