@@ -134,9 +134,7 @@ REFUSALS = {
     ),
     "hf activation": (
         "rms_norm_gated",
-        dict(
-            x=X16, weight=W32, gate=X16, activation="sigmoid", contract="rms_norm_gated/hf-v1"
-        ),
+        dict(x=X16, weight=W32, gate=X16, activation="sigmoid", contract="rms_norm_gated/hf-v1"),
         "activation",
     ),
 }
