@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/core/status.h"
+
 namespace rlk::test {
 namespace {
 
@@ -29,6 +31,13 @@ absl::Status ScaleLaunch(const KernelArgs& args) {
   float* const y = args.Output("y").as<float>();
   ForEachElement(x, [&](int64_t i, int64_t offset) { y[i] = factor * x.as<float>()[offset]; });
   return absl::OkStatus();
+}
+
+// A rule that only the selected contract can tell.
+absl::Status ScaleValidate(const KernelArgs& args) {
+  if (args.F32("factor") != kToyRefusedFactor) return absl::OkStatus();
+  return InvalidArgument(Reason::kAttributeOutOfRange, "factor", std::string(args.contract),
+                         "another factor", "the contract refuses the factor");
 }
 
 absl::Status ScaleGolden(const KernelArgs& args) {
@@ -189,7 +198,9 @@ std::unique_ptr<Registry> MakeToyRegistry(bool cuda) {
   registry->SetBackend(Backend::kCuda, {.available = cuda, .reason = cuda ? "" : "no CUDA device"});
   MethodSignature scale = ScaleSignature();
   MethodSignature rich = RichSignature();
-  registry->Add(Declare(scale, &ScaleLaunch, &ScaleGolden));
+  MethodDecl scale_decl = Declare(scale, &ScaleLaunch, &ScaleGolden);
+  scale_decl.validate = &ScaleValidate;
+  registry->Add(std::move(scale_decl));
   registry->Add(Declare(rich, &Zeros, nullptr));
   if (absl::Status status = registry->Bind({scale, rich}); !status.ok()) {
     std::fprintf(stderr, "toy registry: %s\n", status.ToString().c_str());

@@ -17,6 +17,9 @@ struct Rich {
   enum Output { kY, kPairs, kScalar };
 };
 
+// The factor that toy.scale's own check refuses; the error's value is the contract that it saw.
+inline constexpr float kToyRefusedFactor = 13;
+
 // Bound, with backends cpu, golden and (when asked) cuda available.
 std::unique_ptr<Registry> MakeToyRegistry(bool cuda = true);
 

@@ -10,6 +10,7 @@
 
 #include "client/cpp/client.h"
 #include "client/cpp/final_logit_softcap.h"
+#include "client/cpp/rms_norm.h"
 #include "kernels/core/status.h"
 #include "kernels/digest/digest.h"
 
@@ -61,6 +62,32 @@ TEST_P(ClientServerTest, TypedAndGenericCallsGiveTheSameBits) {
     const double expected = 20 * std::tanh(static_cast<double>(x.as<float>()[i]) / 20);
     EXPECT_NEAR(y->as<float>()[i], expected, 1e-5 * std::fabs(expected));
   }
+}
+
+TEST_P(ClientServerTest, NormsGiveWhatIsWanted) {
+  const Tensor x = Ramp({4, 9}), weight = Ramp({9}), gate = Ramp({4, 9});
+  RmsNormForwardArgs forward{.x = x.ref(), .weight = weight.ref(), .weight_offset = 1.0};
+  forward.options.add_wanted_outputs("rstd");
+  const auto plain = RmsNormForward(client(), forward);
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  EXPECT_FALSE(plain->y.has_value());
+  ASSERT_TRUE(plain->rstd.has_value());
+  EXPECT_EQ(plain->rstd->shape(), Dims({4}));
+  forward.gate = gate.ref();
+  forward.activation = "sigmoid";
+  const auto gated = RmsNormGatedForward(client(), forward);
+  ASSERT_TRUE(gated.ok()) << gated.status();
+  EXPECT_EQ(ComputeDigest(gated->rstd->view()), ComputeDigest(plain->rstd->view()));
+  // The plain operator has no gate.
+  EXPECT_EQ(RmsNormForward(client(), forward).status().code(), absl::StatusCode::kInvalidArgument);
+
+  RmsNormBackwardArgs backward{.x = x.ref(), .weight = weight.ref(), .grad_y = gate.ref()};
+  backward.rstd = plain->rstd->ref();
+  const auto gradients = Qwen3NextRmsNormBackward(client(), backward);
+  ASSERT_TRUE(gradients.ok()) << gradients.status();
+  EXPECT_EQ(gradients->grad_x->shape(), x.shape());
+  EXPECT_EQ(gradients->grad_weight->shape(), weight.shape());
+  EXPECT_FALSE(gradients->grad_gate.has_value() || gradients->dweight_acc.has_value());
 }
 
 TEST_P(ClientServerTest, BackwardTakesStridedViews) {

@@ -115,6 +115,19 @@ TEST_F(EngineTest, RefusesSourcesWithoutAResolver) {
   EXPECT_EQ(observer.rejected(Reason::kSourceNotSupported), 2);
 }
 
+TEST_F(EngineTest, AMethodsOwnCheckSeesTheSelectedContract) {
+  Start();
+  for (const char* contract : {"", "toy/v1"}) {
+    Call call = Scale();
+    call.attributes = {{.spec = 0, .number = kToyRefusedFactor}};
+    call.options.contract = contract;
+    const auto result = Execute(*engine, std::move(call));
+    EXPECT_EQ(ReasonOf(result.status()), Reason::kAttributeOutOfRange);
+    EXPECT_EQ(GetErrorDetail(result.status())->field, "factor");
+    EXPECT_EQ(GetErrorDetail(result.status())->value, "toy/v1");
+  }
+}
+
 TEST_F(EngineTest, LiveInlineTensorsAreReportedAsSnapshot) {
   Start();
   Call call = Scale();
