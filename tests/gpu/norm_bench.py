@@ -14,6 +14,8 @@ import json
 import sys
 
 import torch
+import torch._dynamo
+import torch._functorch.config
 
 from bench import DTYPES, Library, Timer, current_stream, provenance, ratio_of_blocks, require
 
@@ -73,6 +75,8 @@ def library(x, weight, gate=None):
 
 
 compiled = torch.compile(eager, dynamic=False)
+# A backward that is timed many times keeps its buffers.
+torch._functorch.config.donated_buffer = False
 
 
 def close(actual, expected, limit: float) -> bool:
@@ -184,6 +188,8 @@ def main() -> int:
     results = []
     with torch.cuda.stream(torch.cuda.Stream()):
         for shape in SHAPES:
+            # Every shape is compiled for itself, and dynamo gives up after eight.
+            torch._dynamo.reset()
             results.append(forward_row(lib, timer, *shape))
             results.append(backward_row(lib, timer, *shape))
             torch.cuda.empty_cache()
