@@ -90,3 +90,23 @@ def test_second_order_is_refused(client, op):
     (grad,) = torch.autograd.grad(y.sum(), inputs["x"], create_graph=True)
     with pytest.raises(RuntimeError, match="first-order"):
         grad.sum().backward()
+
+
+@pytest.mark.skipif(
+    not hasattr(torch.library, "custom_op"), reason="this torch has no torch.library.custom_op"
+)
+@pytest.mark.parametrize("op", OPS)
+def test_compiles_without_a_graph_break(client, op):
+    inputs = leaves(op, torch.float32, 4, 24)
+    function = getattr(rlk.torch, op)
+    expected = function(**inputs)
+    compiled = torch.compile(lambda **kw: function(**kw), fullgraph=True, backend="aot_eager")
+    y = compiled(**inputs)
+    assert torch.equal(y, expected)
+    y.sum().backward()
+    grads = {name: t.grad.clone() for name, t in inputs.items()}
+    for tensor in inputs.values():
+        tensor.grad = None
+    expected.sum().backward()
+    for name, tensor in inputs.items():
+        assert torch.equal(grads[name], tensor.grad)
