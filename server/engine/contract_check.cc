@@ -106,16 +106,16 @@ absl::Status CheckPresence(const Limits& limits, Tensors& tensors) {
 absl::Status CheckDType(const Tensors& tensors, size_t spec_index, const TensorArg& input,
                         const std::string& field) {
   const TensorSpec& spec = tensors.signature.inputs[spec_index];
+  const auto listed = [&spec](DType dtype) {
+    return std::find(spec.dtypes.begin(), spec.dtypes.end(), dtype) != spec.dtypes.end();
+  };
+  const DType same = spec.same_dtype_as >= 0
+                         ? tensors.dtypes[static_cast<size_t>(spec.same_dtype_as)]
+                         : DType::kUnspecified;
+  const bool as_the_other = same != DType::kUnspecified && same == input.dtype;
+  if ((listed(input.dtype) || as_the_other) && DTypeSize(input.dtype) > 0) return absl::OkStatus();
   std::vector<DType> allowed = spec.dtypes;
-  if (spec.same_dtype_as >= 0) {
-    const DType same = tensors.dtypes[static_cast<size_t>(spec.same_dtype_as)];
-    const bool known = std::find(allowed.begin(), allowed.end(), same) != allowed.end();
-    if (same != DType::kUnspecified && !known) allowed.push_back(same);
-  }
-  if (std::find(allowed.begin(), allowed.end(), input.dtype) != allowed.end() &&
-      DTypeSize(input.dtype) > 0) {
-    return absl::OkStatus();
-  }
+  if (same != DType::kUnspecified && !listed(same)) allowed.push_back(same);
   return InvalidArgument(Reason::kDtypeNotAllowed, field, DTypeName(input.dtype),
                          DTypeList(allowed), "the dtype is not allowed");
 }
@@ -407,14 +407,14 @@ absl::Status CheckInlineBytes(const Tensors& tensors, const ContractCheckOptions
                               const CheckedCall& checked) {
   if (!options.refuse_large_replies) return absl::OkStatus();
   const int64_t bound = options.limits.inline_bytes_max;
-  const std::string allowed = AtMostBytes(bound, "inline_bytes_max");
+  const auto allowed = [bound] { return AtMostBytes(bound, "inline_bytes_max"); };
   int64_t request = 0;
   for (const TensorArg& input : tensors.call.inputs) {
     if (input.source == TensorSource::kInline) request += input.data.size;
   }
   if (request > bound) {
     return InvalidArgument(Reason::kMessageTooLarge, "request", std::to_string(request) + " bytes",
-                           allowed, "the request's inline tensors are too large");
+                           allowed(), "the request's inline tensors are too large");
   }
   int64_t reply = checked.output_bytes;
   if (tensors.call.options.digest_rows) {
@@ -433,7 +433,7 @@ absl::Status CheckInlineBytes(const Tensors& tensors, const ContractCheckOptions
   }
   if (reply > bound) {
     return InvalidArgument(Reason::kMessageTooLarge, "reply", std::to_string(reply) + " bytes",
-                           allowed, "the reply would be too large; nothing was computed");
+                           allowed(), "the reply would be too large; nothing was computed");
   }
   return absl::OkStatus();
 }

@@ -282,8 +282,8 @@ absl::Status Engine::Impl::Prepare(Job& job, Executor*& executor) const {
   report.backend = job.selection.variant->backend;
   report.kernel = job.selection.variant->kernel;
   report.claim = job.selection.claim;
-  report.rejected = job.selection.rejected;
-  report.fallback = job.selection.fallback;
+  report.rejected = std::move(job.selection.rejected);
+  report.fallback = std::move(job.selection.fallback);
   report.attributes = job.checked.attributes;
   report.input_capture = Capture(call);
   report.transports = Transports(call);
