@@ -1,4 +1,6 @@
 #include "gmock/gmock.h"
+#include "google/protobuf/io/coded_stream.h"
+#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "proto/wire/call_codec.h"
 #include "proto/wire/codec.h"
 #include "rlk/v1/activation.pb.h"
@@ -110,6 +112,44 @@ provenance_id: "id"
 transports: "inline"
 )";
 
+// As protobuf writes it when asked to be deterministic.
+template <typename Reply>
+std::string Rewritten(const std::string& bytes) {
+  Reply reply;
+  EXPECT_TRUE(reply.ParseFromString(bytes));
+  std::string again;
+  google::protobuf::io::StringOutputStream stream(&again);
+  google::protobuf::io::CodedOutputStream coded(&stream);
+  coded.SetSerializationDeterministic(true);
+  EXPECT_TRUE(reply.SerializeToCodedStream(&coded));
+  coded.Trim();
+  return again;
+}
+
+TEST(EncodeResult, WritesTheBytesThatProtobufWrites) {
+  const auto methods = BindMethods(OperatorFiles());
+  const std::string payloads[] = {"0123456789ab", "", std::string(300, 'p')};
+  const std::string id(200, 'i');
+  const ReportContext context{id, "v", "sha"};
+  for (const std::string& payload : payloads) {
+    for (int variant = 0; variant < 4; ++variant) {
+      CallResult result = ExampleResult(*methods[0], payload);
+      result.outputs[0].shape = payload.empty() ? Dims({0, 1 << 20}) : Dims();
+      CallReport& report = result.report;
+      if (variant >= 1) report.attributes[0].number = 0;
+      if (variant >= 1) report.device.ordinal = -1;
+      if (variant >= 1) report.rejected.push_back({});
+      if (variant >= 2) report.phases = {0, int64_t{1} << 40, 0, -1, 0};
+      if (variant >= 2) report.transports = {"inline", "", std::string(130, 't')};
+      if (variant == 3) report = CallReport{};
+      const std::string bytes =
+          Flatten(EncodeResult(result, FinalLogitSoftcapForwardResponse::descriptor(), context));
+      EXPECT_EQ(bytes, Rewritten<FinalLogitSoftcapForwardResponse>(bytes))
+          << "variant " << variant << ", payload of " << payload.size();
+    }
+  }
+}
+
 TEST(EncodeResult, ReportHoldsEveryField) {
   const auto methods = BindMethods(OperatorFiles());
   const std::string payload = "0123456789ab";
@@ -168,9 +208,11 @@ TEST(EncodeResult, RepeatedOutputsAndEnumAttributes) {
                               {AttributeKind::kBool, 0, 1},
                               {AttributeKind::kEnum, 0, -2},
                               {AttributeKind::kDType, 0, 1}};
+  const std::string bytes =
+      Flatten(EncodeResult(result, rlk::test::GatherAllForwardResponse::descriptor(), "id"));
   rlk::test::GatherAllForwardResponse reply;
-  ASSERT_TRUE(reply.ParseFromString(
-      Flatten(EncodeResult(result, rlk::test::GatherAllForwardResponse::descriptor(), "id"))));
+  ASSERT_TRUE(reply.ParseFromString(bytes));
+  EXPECT_EQ(bytes, Rewritten<rlk::test::GatherAllForwardResponse>(bytes));
   ASSERT_EQ(reply.rows_size(), 3);
   for (int i = 0; i < 3; ++i) EXPECT_EQ(reply.rows(i).data(), payloads[i]);
   EXPECT_TRUE(reply.rows(1).has_data());

@@ -1,0 +1,44 @@
+// A tensor field of a request or a reply, without a message object.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "kernels/registry/call.h"
+#include "proto/wire/bytes.h"
+#include "proto/wire/field_writer.h"
+#include "rlk/v1/tensor.pb.h"
+
+namespace rlk::wire {
+
+struct TensorHeader {
+  DType dtype = DType::kUnspecified;
+  const Dims& shape;
+  const Dims* strides = nullptr;  // null: C order, not written
+};
+
+// Appends an inline tensor to `text`. Where the payload is not empty, `text` goes to `out` and is
+// left empty, and the payload's pieces follow with their owner, never copied.
+inline void AppendTensor(int number, const TensorHeader& header, const HostBytes& payload,
+                         std::string& text, OutputBytes& out) {
+  using Tensor = rlk::v1::Tensor;
+  const auto size = static_cast<uint64_t>(payload.size);
+  FieldWriter writer(text);
+  const size_t begin = writer.Begin(number);
+  writer.Integer(Tensor::kDtypeFieldNumber, static_cast<int64_t>(header.dtype));
+  writer.PackedIntegers(Tensor::kShapeFieldNumber, header.shape);
+  if (header.strides != nullptr) {
+    writer.PackedIntegers(Tensor::kStridesFieldNumber, *header.strides);
+  }
+  writer.Tag(Tensor::kDataFieldNumber, WireType::kBytes);
+  AppendVarint(size, text);
+  writer.End(begin, size);
+  if (size == 0) return;
+  out.push_back({std::move(text), {}, nullptr});
+  text.clear();
+  for (const auto& piece : payload.pieces) {
+    if (!piece.empty()) out.push_back({std::string(), piece, payload.owner});
+  }
+}
+
+}  // namespace rlk::wire
