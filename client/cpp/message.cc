@@ -2,22 +2,19 @@
 
 #include <algorithm>
 #include <cstring>
-#include <memory>
 #include <utility>
 
-#include "google/protobuf/message.h"
+#include "google/protobuf/io/coded_stream.h"
 #include "kernels/core/status.h"
 #include "proto/wire/codec.h"
+#include "proto/wire/field_writer.h"
+#include "proto/wire/piece_reader.h"
+#include "proto/wire/signatures.h"
+#include "proto/wire/tensor_writer.h"
 #include "rlk/v1/tensor.pb.h"
 
 namespace rlk::client {
 namespace {
-
-using google::protobuf::FieldDescriptor;
-using google::protobuf::Message;
-using google::protobuf::MessageFactory;
-
-constexpr int64_t kTensorsMax = 64;
 
 template <typename Spec>
 std::string Names(const std::vector<Spec>& specs) {
@@ -50,112 +47,73 @@ std::string AttributeText(const Attribute& value) {
   return std::visit(Visitor(), value);
 }
 
-absl::Status SetEnum(const AttributeSpec& spec, const Attribute& value,
-                     const FieldDescriptor* field, Message* message) {
-  int number = -1;
+absl::Status AppendEnum(const AttributeSpec& spec, const Attribute& value,
+                        wire::FieldWriter& writer) {
   if (const auto* name = std::get_if<std::string>(&value)) {
-    for (const auto& [candidate, text] : spec.enumerators) {
-      if (text == *name) number = static_cast<int>(candidate);
+    for (const auto& [number, text] : spec.enumerators) {
+      if (text != *name) continue;
+      writer.Varint(spec.field_number, number);
+      return absl::OkStatus();
     }
   }
-  if (number < 0) {
-    std::vector<std::string> names;
-    for (const auto& [candidate, text] : spec.enumerators) names.push_back(text);
-    return WrongAttribute(spec, Reason::kUnknownEnumValue, AttributeText(value), JoinNames(names));
-  }
-  message->GetReflection()->SetEnumValue(message, field, number);
-  return absl::OkStatus();
+  std::vector<std::string> names;
+  for (const auto& [number, text] : spec.enumerators) names.push_back(text);
+  return WrongAttribute(spec, Reason::kUnknownEnumValue, AttributeText(value), JoinNames(names));
 }
 
-absl::Status SetAttribute(const AttributeSpec& spec, const Attribute& value, Message* message) {
-  const auto* reflection = message->GetReflection();
-  const FieldDescriptor* field = message->GetDescriptor()->FindFieldByNumber(spec.field_number);
+// A value that is given is written, a zero too: it is not the default.
+absl::Status AppendAttribute(const AttributeSpec& spec, const Attribute& value,
+                             wire::FieldWriter& writer) {
   const auto* integer = std::get_if<int64_t>(&value);
   const char* allowed = "a number";
   switch (spec.kind) {
     case AttributeKind::kF32:
     case AttributeKind::kF64:
       if (const auto* number = std::get_if<double>(&value)) {
-        reflection->SetDouble(message, field, *number);
+        writer.Double(spec.field_number, *number);
         return absl::OkStatus();
       }
       if (integer != nullptr) {
-        reflection->SetDouble(message, field, static_cast<double>(*integer));
+        writer.Double(spec.field_number, static_cast<double>(*integer));
         return absl::OkStatus();
       }
       break;
     case AttributeKind::kI64:
       if (integer != nullptr) {
-        reflection->SetInt64(message, field, *integer);
+        writer.Varint(spec.field_number, *integer);
         return absl::OkStatus();
       }
       allowed = "an integer";
       break;
     case AttributeKind::kBool:
       if (const auto* boolean = std::get_if<bool>(&value)) {
-        reflection->SetBool(message, field, *boolean);
+        writer.Varint(spec.field_number, *boolean ? 1 : 0);
         return absl::OkStatus();
       }
       allowed = "true or false";
       break;
     case AttributeKind::kDType:
       if (const auto* dtype = std::get_if<DType>(&value)) {
-        reflection->SetEnumValue(message, field, static_cast<int>(*dtype));
+        writer.Varint(spec.field_number, static_cast<int64_t>(*dtype));
         return absl::OkStatus();
       }
       allowed = "a dtype";
       break;
     case AttributeKind::kEnum:
-      return SetEnum(spec, value, field, message);
+      return AppendEnum(spec, value, writer);
   }
   return WrongAttribute(spec, Reason::kAttributeOutOfRange, AttributeText(value), allowed);
 }
 
-absl::StatusOr<wire::Payload> AddTensor(const TensorSpec& spec, const TensorRef& ref,
-                                        Message* message) {
-  const auto* reflection = message->GetReflection();
-  const FieldDescriptor* field = message->GetDescriptor()->FindFieldByNumber(spec.field_number);
-  wire::Payload payload;
-  payload.field_number = spec.field_number;
-  if (field->is_repeated()) {
-    payload.index = reflection->FieldSize(*message, field);
-  } else if (reflection->HasField(*message, field)) {
-    return InvalidArgument(Reason::kDuplicateTensor, spec.name, "2", "1",
-                           "the tensor is given more than once");
-  }
-  RLK_ASSIGN_OR_RETURN(const int64_t bytes, SourceBytes(ref, spec.name));
-  auto* tensor = static_cast<rlk::v1::Tensor*>(field->is_repeated()
-                                                   ? reflection->AddMessage(message, field)
-                                                   : reflection->MutableMessage(message, field));
-  tensor->set_dtype(static_cast<rlk::v1::DataType>(ref.dtype));
-  for (int64_t size : ref.shape) tensor->add_shape(size);
-  if (ref.strides) {
-    for (int64_t stride : *ref.strides) tensor->add_strides(stride);
-  }
-  tensor->mutable_data();
-  payload.bytes.size = bytes;
-  payload.bytes.owner = ref.owner;
-  if (bytes > 0) {
-    payload.bytes.pieces.push_back(
-        {static_cast<const std::byte*>(ref.data), static_cast<size_t>(bytes)});
-  }
-  return payload;
-}
-
-std::unique_ptr<Message> NewMessage(const google::protobuf::Descriptor* descriptor) {
-  return std::unique_ptr<Message>(
-      MessageFactory::generated_factory()->GetPrototype(descriptor)->New());
-}
-
 absl::StatusOr<Tensor> TakeTensor(const std::string& name, const rlk::v1::Tensor& header,
-                                  const HostBytes* payload) {
+                                  const HostBytes& payload) {
   const auto contradiction = [&name](const std::string& what) {
     return MakeError(absl::StatusCode::kInternal, {Reason::kInternal, name, "", "", 0},
                      "the reply contradicts itself: " + what);
   };
   if (header.source_case() != rlk::v1::Tensor::kData) return contradiction("it is not inline");
   if (header.strides_size() != 0) return contradiction("it has strides");
-  const int64_t size = payload == nullptr ? 0 : payload->size;
+  const int64_t size = payload.size;
   const std::vector<int64_t> shape(header.shape().begin(), header.shape().end());
   // The size of the shape is compared before memory is taken for it.
   if (shape.size() > kMaxRank) return contradiction("its rank is above 8");
@@ -171,13 +129,130 @@ absl::StatusOr<Tensor> TakeTensor(const std::string& name, const rlk::v1::Tensor
   }
   RLK_ASSIGN_OR_RETURN(Tensor tensor, Tensor::Allocate(static_cast<DType>(header.dtype()), shape));
   std::byte* to = tensor.mutable_bytes().data();
-  if (payload != nullptr) {
-    for (const auto& piece : payload->pieces) {
-      if (!piece.empty()) std::memcpy(to, piece.data(), piece.size());
-      to += piece.size();
-    }
+  for (const auto& piece : payload.pieces) {
+    if (!piece.empty()) std::memcpy(to, piece.data(), piece.size());
+    to += piece.size();
   }
   return tensor;
+}
+
+// Reads a reply without an object for it: payloads are referenced, the report is parsed in its
+// place, and what is unknown is passed over: a newer server may say more.
+class ReplyReader {
+ public:
+  struct Output {
+    bool given = false;
+    rlk::v1::Tensor header;  // its data is set and empty
+    HostBytes payload;
+  };
+
+  ReplyReader(const std::vector<TensorSpec>& specs, const wire::InputBytes& bytes,
+              rlk::v1::CallReport* report)
+      : specs_(specs), reader_(bytes.pieces), report_(report), outputs_(specs.size()) {}
+
+  // By output spec.
+  const std::vector<Output>& outputs() const { return outputs_; }
+
+  absl::Status Run() {
+    while (reader_.remaining() > 0) {
+      uint32_t tag = 0;
+      text_.clear();
+      if (!wire::ReadTag(reader_, &tag)) return Malformed();
+      Output* const output = FindOutput(tag);
+      if (output != nullptr) {
+        if (!ReadTensor(output)) return Malformed();
+      } else if (!CopyValue(tag, nullptr)) {
+        return Malformed();
+      } else if (tag == wire::MakeTag(wire::kReportFieldNumber, wire::WireType::kBytes)) {
+        if (!Merge(text_, report_)) return Malformed();
+      }
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  static absl::Status Malformed() {
+    return InvalidArgument(Reason::kMalformedMessage, "", "", "", "the reply is malformed");
+  }
+
+  // As protobuf does with a field that is given twice.
+  static bool Merge(const std::string& bytes, google::protobuf::MessageLite* message) {
+    google::protobuf::io::CodedInputStream stream(reinterpret_cast<const uint8_t*>(bytes.data()),
+                                                  static_cast<int>(bytes.size()));
+    return message->MergePartialFromCodedStream(&stream) && stream.ConsumedEntireMessage();
+  }
+
+  Output* FindOutput(uint32_t tag) {
+    for (size_t i = 0; i < specs_.size(); ++i) {
+      if (specs_[i].repeated) continue;
+      if (tag == wire::MakeTag(specs_[i].field_number, wire::WireType::kBytes)) return &outputs_[i];
+    }
+    return nullptr;
+  }
+
+  bool ReadTensor(Output* output) {
+    constexpr uint32_t kDataTag =
+        wire::MakeTag(rlk::v1::Tensor::kDataFieldNumber, wire::WireType::kBytes);
+    int64_t length = 0;
+    if (!wire::ReadLength(reader_, &length)) return false;
+    const int64_t after = reader_.Enter(length);
+    output->given = true;
+    while (reader_.remaining() > 0) {
+      uint32_t tag = 0;
+      if (!wire::ReadTag(reader_, &tag)) return false;
+      wire::AppendVarint(tag, text_);
+      if (tag != kDataTag) {
+        if (!CopyValue(tag, &text_)) return false;
+        continue;
+      }
+      output->payload = {};
+      if (!wire::ReadLength(reader_, &output->payload.size)) return false;
+      if (!reader_.Reference(output->payload.size, output->payload.pieces)) return false;
+      text_.push_back('\0');
+    }
+    reader_.Leave(after);
+    return Merge(text_, &output->header);
+  }
+
+  // The value behind `tag`, to `out` as it is; without `out`, only the bytes of a length-delimited
+  // one, to text_.
+  bool CopyValue(uint32_t tag, std::string* out) {
+    uint64_t value = 0;
+    int64_t length = 0;
+    std::string& to = out != nullptr ? *out : text_;
+    switch (wire::TagWireType(tag)) {
+      case wire::WireType::kVarint:
+        if (!wire::ReadVarint(reader_, wire::kVarintBytesMax, &value)) return false;
+        wire::AppendVarint(value, to);
+        return true;
+      case wire::WireType::kFixed64:
+        return reader_.Append(8, to);
+      case wire::WireType::kFixed32:
+        return reader_.Append(4, to);
+      case wire::WireType::kBytes:
+        if (!wire::ReadLength(reader_, &length)) return false;
+        if (out != nullptr) wire::AppendVarint(static_cast<uint64_t>(length), to);
+        return reader_.Append(length, to);
+      default:
+        return false;
+    }
+  }
+
+  const std::vector<TensorSpec>& specs_;
+  wire::PieceReader reader_;
+  rlk::v1::CallReport* const report_;
+  std::vector<Output> outputs_;
+  std::string text_;
+};
+
+HostBytes Payload(const TensorRef& ref, int64_t bytes) {
+  HostBytes payload;
+  payload.size = bytes;
+  payload.owner = ref.owner;
+  if (bytes > 0) {
+    payload.pieces.push_back({static_cast<const std::byte*>(ref.data), static_cast<size_t>(bytes)});
+  }
+  return payload;
 }
 
 absl::Status CheckSize(int64_t size, int64_t inline_bytes_max) {
@@ -201,18 +276,29 @@ absl::StatusOr<wire::OutputBytes> EncodeRequest(const wire::MethodBinding& metho
                                                 const CallRequest& request,
                                                 int64_t inline_bytes_max) {
   const MethodSignature& signature = method.signature;
-  std::unique_ptr<Message> message = NewMessage(method.descriptor->input_type());
-  std::vector<wire::Payload> payloads;
+  wire::OutputBytes message;
+  message.reserve(2 * request.inputs.size() + 1);
+  std::string text;
+  wire::FieldWriter writer(text);
+  std::vector<const TensorSpec*> given;
+  given.reserve(request.inputs.size());
   for (const auto& [name, ref] : request.inputs) {
     const TensorSpec* spec = FindSpec(signature.inputs, name);
     if (spec == nullptr) {
       return InvalidArgument(Reason::kUnexpectedTensor, name, "", Names(signature.inputs),
                              signature.method + " takes no tensor of this name");
     }
-    RLK_ASSIGN_OR_RETURN(wire::Payload payload, AddTensor(*spec, ref, message.get()));
+    if (!spec->repeated && std::find(given.begin(), given.end(), spec) != given.end()) {
+      return InvalidArgument(Reason::kDuplicateTensor, spec->name, "2", "1",
+                             "the tensor is given more than once");
+    }
+    given.push_back(spec);
+    RLK_ASSIGN_OR_RETURN(const int64_t bytes, SourceBytes(ref, spec->name));
     // Each one alone first, so that the sum of all cannot overflow.
-    RLK_RETURN_IF_ERROR(CheckSize(payload.bytes.size, inline_bytes_max));
-    payloads.push_back(std::move(payload));
+    RLK_RETURN_IF_ERROR(CheckSize(bytes, inline_bytes_max));
+    const HostBytes payload = Payload(ref, bytes);
+    const wire::TensorHeader header{ref.dtype, ref.shape, ref.strides ? &*ref.strides : nullptr};
+    wire::AppendTensor(spec->field_number, header, payload, text, message);
   }
   for (const auto& [name, value] : request.attributes) {
     const AttributeSpec* spec = FindSpec(signature.attributes, name);
@@ -220,45 +306,30 @@ absl::StatusOr<wire::OutputBytes> EncodeRequest(const wire::MethodBinding& metho
       return InvalidArgument(Reason::kUnknownField, name, "", Names(signature.attributes),
                              signature.method + " takes no attribute of this name");
     }
-    RLK_RETURN_IF_ERROR(SetAttribute(*spec, value, message.get()));
+    RLK_RETURN_IF_ERROR(AppendAttribute(*spec, value, writer));
   }
   if (request.options.ByteSizeLong() != 0) {
-    const FieldDescriptor* options = message->GetDescriptor()->FindFieldByName("options");
-    message->GetReflection()->MutableMessage(message.get(), options)->CopyFrom(request.options);
+    const size_t begin = writer.Begin(wire::kOptionsFieldNumber);
+    for (const wire::OutputPiece& piece : wire::Join(request.options, {})) text.append(piece.text);
+    writer.End(begin);
   }
-  wire::OutputBytes bytes = wire::Join(*message, std::move(payloads));
-  RLK_RETURN_IF_ERROR(CheckSize(MessageBytes(bytes), inline_bytes_max));
-  return bytes;
+  if (!text.empty() || message.empty()) message.push_back({std::move(text), {}, nullptr});
+  RLK_RETURN_IF_ERROR(CheckSize(MessageBytes(message), inline_bytes_max));
+  return message;
 }
 
 absl::StatusOr<CallResult> DecodeReply(const wire::MethodBinding& method,
                                        const wire::InputBytes& bytes) {
-  RLK_ASSIGN_OR_RETURN(wire::SplitMessage split,
-                       wire::Split(method.descriptor->output_type(), bytes, kTensorsMax,
-                                   wire::SplitChecks::kFraming));
-  const auto* reflection = split.message->GetReflection();
   CallResult result;
-  result.outputs.reserve(method.signature.outputs.size());
-  for (const TensorSpec& spec : method.signature.outputs) {
-    const FieldDescriptor* field =
-        split.message->GetDescriptor()->FindFieldByNumber(spec.field_number);
-    if (field->is_repeated() || !reflection->HasField(*split.message, field)) continue;
-    const auto& header =
-        static_cast<const rlk::v1::Tensor&>(reflection->GetMessage(*split.message, field));
-    const auto payload =
-        std::find_if(split.payloads.begin(), split.payloads.end(),
-                     [&spec](const auto& p) { return p.field_number == spec.field_number; });
-    RLK_ASSIGN_OR_RETURN(
-        Tensor tensor,
-        TakeTensor(spec.name, header, payload == split.payloads.end() ? nullptr : &payload->bytes));
-    result.outputs.emplace_back(spec.name, std::move(tensor));
-  }
-  if (const FieldDescriptor* report = split.message->GetDescriptor()->FindFieldByName("report")) {
-    // Taken, not copied: the report is most of a small reply.
-    if (reflection->HasField(*split.message, report)) {
-      result.report.Swap(static_cast<rlk::v1::CallReport*>(
-          reflection->MutableMessage(split.message.get(), report)));
-    }
+  const std::vector<TensorSpec>& specs = method.signature.outputs;
+  ReplyReader reader(specs, bytes, &result.report);
+  RLK_RETURN_IF_ERROR(reader.Run());
+  result.outputs.reserve(specs.size());
+  for (size_t i = 0; i < specs.size(); ++i) {
+    const ReplyReader::Output& output = reader.outputs()[i];
+    if (!output.given) continue;
+    RLK_ASSIGN_OR_RETURN(Tensor tensor, TakeTensor(specs[i].name, output.header, output.payload));
+    result.outputs.emplace_back(specs[i].name, std::move(tensor));
   }
   return result;
 }

@@ -27,23 +27,15 @@ struct SplitMessage {
   int64_t message_bytes = 0;
 };
 
-// How much of a message Split looks at. What a client sent is looked at whole; of a server's reply
-// only what protobuf itself needs, so that a client can read the replies of a newer server, whose
-// fields it does not know, and a small call does not pay for the rest.
-enum class SplitChecks { kWhole, kFraming };
-
 // Splits `bytes` as a message of type `descriptor` (generated code). Errors (INVALID_ARGUMENT):
 // kMalformedMessage (framing, wire types, groups, text that is not UTF-8, and any singular field,
 // oneof or map key given twice), kUnknownField (at any depth, naming number and parent),
 // kDuplicateTensor (a singular tensor given twice, or a tensor with two sources),
 // kUnknownEnumValue, kLimitExceeded (more tensors than `tensors_max`, or a nesting that is too
 // deep). Only tensors that are fields of the message itself are split; payloads are in the order of
-// the bytes, one for each tensor whose source is `data`, empty ones included. With kFraming only
-// framing, text that is not UTF-8 and kLimitExceeded are errors; a singular field that is given
-// twice is merged, as protobuf does, and all payloads are listed.
+// the bytes, one for each tensor whose source is `data`, empty ones included.
 absl::StatusOr<SplitMessage> Split(const google::protobuf::Descriptor* descriptor,
-                                   const InputBytes& bytes, int64_t tensors_max,
-                                   SplitChecks checks = SplitChecks::kWhole);
+                                   const InputBytes& bytes, int64_t tensors_max);
 
 // Joins: serialises `message` with payloads in place of the empty `data` of their tensors. Each
 // payload's tensor must be there with `data` set and empty; anything else is a bug of the caller

@@ -170,7 +170,7 @@ class Splitter {
 }  // namespace
 
 absl::StatusOr<SplitMessage> Split(const Descriptor* descriptor, const InputBytes& bytes,
-                                   int64_t tensors_max, SplitChecks checks) {
+                                   int64_t tensors_max) {
   SplitMessage result;
   for (const auto& piece : bytes.pieces) result.message_bytes += static_cast<int64_t>(piece.size());
   if (result.message_bytes > INT_MAX) {
@@ -179,9 +179,7 @@ absl::StatusOr<SplitMessage> Split(const Descriptor* descriptor, const InputByte
   }
   Splitter splitter(*descriptor, bytes, tensors_max);
   RLK_RETURN_IF_ERROR(splitter.Run());
-  if (checks == SplitChecks::kWhole) {
-    RLK_RETURN_IF_ERROR(ValidateMessage(*descriptor, splitter.rest()));
-  }
+  RLK_RETURN_IF_ERROR(ValidateMessage(*descriptor, splitter.rest()));
 
   const google::protobuf::Message* prototype =
       google::protobuf::MessageFactory::generated_factory()->GetPrototype(descriptor);

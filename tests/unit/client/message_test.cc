@@ -227,5 +227,51 @@ TEST_F(MessageTest, ReadsRepliesOfANewerServer) {
   EXPECT_EQ(result->report.backend(), "cpu");
 }
 
+TEST_F(MessageTest, ReadsRepliesInPiecesOfAnySize) {
+  rlk::v1::FinalLogitSoftcapForwardResponse response;
+  response.mutable_y()->set_dtype(rlk::v1::DATA_TYPE_F32);
+  response.mutable_y()->add_shape(3);
+  const float values[] = {1.5f, -2.5f, 0.25f};
+  response.mutable_y()->set_data(values, sizeof(values));
+  response.mutable_report()->set_contract(std::string(200, 'c'));
+  const std::string text = response.SerializeAsString();
+  for (size_t size = 1; size <= text.size(); ++size) {
+    std::vector<grpc::Slice> slices;
+    for (size_t i = 0; i < text.size(); i += size) slices.emplace_back(text.substr(i, size));
+    grpc::ByteBuffer buffer(slices.data(), slices.size());
+    const auto result = DecodeReply(*forward_, *FromByteBuffer(&buffer));
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_THAT(result->Output("y")->as<float>(), testing::ElementsAreArray(values));
+    EXPECT_EQ(result->report.contract(), response.report().contract());
+  }
+}
+
+TEST_F(MessageTest, RefusesMalformedReplies) {
+  using namespace std::string_literals;
+  const struct {
+    const char* name;
+    std::string bytes;
+  } cases[] = {
+      {"a cut tag", "\xff"s},
+      {"field number 0", "\x02\x00"s},
+      {"a cut length", "\x0a"s},
+      {"a length beyond the reply", "\x0a\x05\x08\x01"s},
+      {"a payload beyond its tensor", "\x0a\x04\x08\x01\x22\x09"s + std::string(9, 'x')},
+      {"a cut number", "\x09\x00\x00"s},
+      {"a group", "\x0b\x0c"s},
+      {"a malformed tensor", "\x0a\x02\x12\x05"s},
+      {"a malformed report", "\xa2\x06\x02\x0a\x09"s},
+      {"text that is not UTF-8", "\xa2\x06\x03\x0a\x01\xff"s},
+  };
+  for (const auto& [name, bytes] : cases) {
+    const grpc::Slice slice(bytes);
+    grpc::ByteBuffer buffer(&slice, 1);
+    const auto result = DecodeReply(*forward_, *FromByteBuffer(&buffer));
+    const auto detail = GetErrorDetail(result.status());
+    ASSERT_TRUE(detail.has_value()) << name << ": " << result.status();
+    EXPECT_EQ(detail->reason, Reason::kMalformedMessage) << name;
+  }
+}
+
 }  // namespace
 }  // namespace rlk::client
