@@ -119,7 +119,7 @@ TEST_F(EngineTest, AMethodsOwnCheckSeesTheSelectedContract) {
   Start();
   for (const char* contract : {"", "toy/v1"}) {
     Call call = Scale();
-    call.attributes = {{.spec = 0, .number = kToyRefusedFactor}};
+    call.attributes = {{.spec = 0, .number = test::kToyRefusedFactor}};
     call.options.contract = contract;
     const auto result = Execute(*engine, std::move(call));
     EXPECT_EQ(ReasonOf(result.status()), Reason::kAttributeOutOfRange);
