@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "kernels/builtin.h"
+#include "kernels/ops/final_logit_softcap/final_logit_softcap.h"
 #include "tests/unit/engine/engine_harness.h"
 
 namespace rlk::server {
@@ -66,9 +66,14 @@ std::vector<MethodSignature> SoftcapSignatures() {
 class SoftcapLoad : public testing::Test {
  protected:
   void SetUp() override {
-    BuiltinOptions builtin;
-    builtin.cuda_reason = "not in this test";
-    RegisterBuiltin(builtin, registry_);
+    // This operator alone: the signatures of the others are not written out here.
+    for (Backend backend : {Backend::kCpu, Backend::kGolden}) {
+      registry_.SetBackend(backend, {.available = true, .reason = ""});
+    }
+    for (Backend backend : {Backend::kCuda, Backend::kCudaSm90}) {
+      registry_.SetBackend(backend, {.available = false, .reason = "not in this test"});
+    }
+    for (MethodDecl& decl : DeclareFinalLogitSoftcap()) registry_.Add(std::move(decl));
     const absl::Status bound = registry_.Bind(SoftcapSignatures());
     ASSERT_TRUE(bound.ok()) << bound;
   }
