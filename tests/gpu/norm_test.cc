@@ -3,6 +3,8 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <memory>
 #include <string>
@@ -16,6 +18,7 @@
 namespace rlk::gpu_test {
 namespace {
 
+using test::ExpectSameOutputs;
 using test::MakeNormCall;
 using test::NormCall;
 using test::NormKind;
