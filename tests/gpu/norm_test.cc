@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "tests/gpu/device_memory.h"
-#include "tests/gpu/golden_files.h"
 #include "tests/gpu/softcap_runner.h"
 #include "tests/ops/rms_norm/norm_digest.h"
+#include "tests/support/golden_json.h"
 
 namespace rlk::gpu_test {
 namespace {
@@ -221,7 +221,7 @@ TEST(NormValues, RandomBitsEqualCpu) {
 }
 
 TEST(NormStoredDigests, AreThoseOfTheDevice) {
-  const nlohmann::json golden = LoadGolden("digests_rms_norm.json");
+  const nlohmann::json golden = test::LoadGolden("digests_rms_norm.json");
   for (const test::NormDigestCase& c : test::NormDigestCases(golden)) {
     EXPECT_EQ(DigestsOf(c.call, RunNormCuda(c.call)), c.digests) << c.name;
   }
