@@ -22,6 +22,8 @@ using device::F16;
 // Measured on an H200 among twenty cuts. Eight elements a thread in small blocks; a large BF16 ->
 // F32 call, which is close to the issue limit (38 slots an element), takes sixteen, so that loads,
 // the test for tiny magnitudes and addresses cost less.
+using CutOf4 = softcap::Tuning<4, 1, 128>;  // small calls: more warps
+constexpr int64_t kSmallElements = int64_t{1} << 19;
 using CutOf8 = softcap::Tuning<4, 2, 128>;
 using CutOf16 = softcap::Tuning<4, 4, 64>;
 constexpr int64_t kLargeElements = int64_t{1} << 22;
@@ -52,6 +54,7 @@ absl::Status LaunchForward(const TensorView& x, const MutableTensorView& y, floa
   if constexpr (std::is_same_v<X, Bf16> && std::is_same_v<Y, float>) {
     if (n >= kLargeElements) return LaunchForwardCut<CutOf16, X, Y>(x, y, cap, stream);
   }
+  if (n <= kSmallElements) return LaunchForwardCut<CutOf4, X, Y>(x, y, cap, stream);
   return LaunchForwardCut<CutOf8, X, Y>(x, y, cap, stream);
 }
 

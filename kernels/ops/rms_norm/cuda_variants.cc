@@ -55,7 +55,8 @@ std::vector<Variant> RmsNormCudaVariants(const std::vector<Contract>& contracts,
   variant.kernel = backward ? "rms_norm_backward_cuda" : "rms_norm_forward_cuda";
   for (const Contract& contract : contracts) {
     if (contract.id.ends_with("/golden-f64")) continue;
-    variant.contracts.push_back({contract.id, ClaimLevel::kL3Portable});
+    variant.contracts.push_back(
+        {contract.id, ClaimLevel::kL3Portable, {90}, ClaimLevel::kL1BatchInvariant});
   }
   variant.capability_min = 80;
   variant.launch = backward ? &Backward : &Forward;
