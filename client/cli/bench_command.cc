@@ -20,6 +20,7 @@
 #include "client/cli/render.h"
 #include "client/cpp/final_logit_softcap.h"
 #include "client/cpp/status_map.h"
+#include "client/cpp/transport.h"
 #include "kernels/core/status.h"
 #include "rlk/v1/server.grpc.pb.h"
 
@@ -219,7 +220,8 @@ Outcome RunBench(const Args& args) {
   if (!floor.ok()) return CallError(floor.status());
   const auto floor_stub = rlk::v1::ServerService::NewStub(
       grpc::CreateChannel(floor->address(), grpc::InsecureChannelCredentials()));
-  grpc::GenericStub health_stub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+  grpc::GenericStub health_stub(
+      grpc::CreateChannel(client::ChannelTarget(address), grpc::InsecureChannelCredentials()));
   const auto tensor = MakeRandom(kTensor);
   if (!tensor.ok()) return CallError(tensor.status());
   const client::FinalLogitSoftcapForwardArgs softcap_args{.x = tensor->ref()};

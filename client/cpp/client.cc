@@ -8,7 +8,6 @@
 #include <mutex>
 #include <utility>
 
-#include "absl/strings/str_replace.h"
 #include "client/cpp/message.h"
 #include "client/cpp/status_map.h"
 #include "client/cpp/transport.h"
@@ -35,12 +34,6 @@ absl::Status CheckAddress(const std::string& address) {
   }
   return InvalidArgument(Reason::kUnknownOption, "address", address, "host:port or unix:/path",
                          "the address is malformed");
-}
-
-// A path is a file's name and no URI: gRPC would cut it at # and ?, and take %41 for A.
-std::string Target(const std::string& address) {
-  if (address.rfind("unix:", 0) != 0) return address;
-  return absl::StrReplaceAll(address, {{"%", "%25"}, {"#", "%23"}, {"?", "%3F"}});
 }
 
 absl::Status WaitForServer(grpc::Channel& channel, const std::string& address,
@@ -169,7 +162,7 @@ absl::StatusOr<Client> Client::Connect(const std::string& address, const ClientO
   for (const wire::MethodBinding& method : impl->methods) {
     impl->by_name[method.signature.method] = &method;
   }
-  impl->channel = grpc::CreateChannel(Target(address), grpc::InsecureChannelCredentials());
+  impl->channel = grpc::CreateChannel(ChannelTarget(address), grpc::InsecureChannelCredentials());
   RLK_RETURN_IF_ERROR(WaitForServer(*impl->channel, address, options));
   impl->stub = std::make_unique<grpc::GenericStub>(impl->channel);
   impl->server = rlk::v1::ServerService::NewStub(impl->channel);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_replace.h"
 
 namespace rlk::client {
 namespace {
@@ -19,6 +20,11 @@ bool ByReference(const wire::OutputPiece& piece) {
 void Release(void* owner) { delete static_cast<std::shared_ptr<const void>*>(owner); }
 
 }  // namespace
+
+std::string ChannelTarget(const std::string& address) {
+  if (address.rfind("unix:", 0) != 0) return address;
+  return absl::StrReplaceAll(address, {{"%", "%25"}, {"#", "%23"}, {"?", "%3F"}});
+}
 
 grpc::ByteBuffer ToByteBuffer(wire::OutputBytes message) {
   std::vector<grpc::Slice> slices;

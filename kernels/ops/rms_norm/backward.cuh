@@ -24,28 +24,31 @@ struct BackwardIndex {
   device::StridedIndex x, weight, gate, grad_y, rstd_in;
 };
 
-// Contiguous, 16-byte aligned, length a multiple of 8 and at most 8 kLanes kVectors.
+// A thread's part of one row: the vectors at columns v kWidth + 8 lane.
 template <typename X, Convention kConvention, int kLanes, int kVectors>
-__global__ void __launch_bounds__(BlockThreads(kLanes))
-    BackwardRowsKernel(const BackwardPointers p, const Scalars s) {
-  __shared__ float shared[2][kLanes > 32 ? kLanes / 32 : 1];
-  constexpr int kThreads = BlockThreads(kLanes);
-  constexpr int kRowsPerBlock = kThreads / kLanes;
-  constexpr int kWidth = kLanes * kGroup;
-  constexpr bool kGated = IsGated(kConvention);
-  const int lane = threadIdx.x % kLanes;
-  const int64_t row = int64_t{blockIdx.x} * kRowsPerBlock + threadIdx.x / kLanes;
-  const bool in_range = row < s.rows;
-  const int64_t base = row * s.length;
+struct RowPart {
+  static constexpr bool kGated = IsGated(kConvention);
+  static constexpr int kWidth = kLanes * kGroup;
   // Registers hold the raw words of x and an X-typed grad_y, unless that takes too many of them:
   // then everything is read again for each pass, from the caches. An F32 grad_y always is.
-  constexpr bool kReload = (kGated || sizeof(X) == 4) && kVectors > 1;
-  constexpr int kHeld = kReload ? 1 : kVectors;
-  constexpr int kUnroll = kReload ? 1 : kVectors;
+  static constexpr bool kReload = (kGated || sizeof(X) == 4) && kVectors > 1;
+  static constexpr int kHeld = kReload ? 1 : kVectors;
+  static constexpr int kUnroll = kReload ? 1 : kVectors;
+
+  const BackwardPointers& p;
+  const Scalars& s;
+  int lane;
+  int64_t base;  // of the row
+  bool in_range;
   device::Vector<X, kGroup> x[kHeld], dy[kHeld], gate[kGated ? kHeld : 1];
-  const auto load = [&](int v) {
-    const int column = v * kWidth + lane * kGroup;
-    const bool inside = in_range && column < s.length;
+
+  __device__ __forceinline__ int Column(int v) const { return v * kWidth + lane * kGroup; }
+  __device__ __forceinline__ bool Inside(int v) const { return in_range && Column(v) < s.length; }
+  __device__ __forceinline__ bool HoldsGradY() const {
+    return std::is_same_v<X, float> || !s.grad_y_is_f32;
+  }
+
+  __device__ __forceinline__ void Load(int v) {
     const int held = kReload ? 0 : v;
 #pragma unroll
     for (int i = 0; i < device::Vector<X, kGroup>::kRegisters; ++i) {
@@ -53,50 +56,40 @@ __global__ void __launch_bounds__(BlockThreads(kLanes))
       dy[held].registers[i] = 0;
       if constexpr (kGated) gate[held].registers[i] = 0;
     }
-    if (!inside) return;
-    x[held].Load(static_cast<const X*>(p.x) + base + column);
-    if (!s.grad_y_is_f32 || std::is_same_v<X, float>) {
-      dy[held].Load(static_cast<const X*>(p.grad_y) + base + column);
-    }
-    if constexpr (kGated) gate[held].Load(static_cast<const X*>(p.gate) + base + column);
-  };
-  if constexpr (!kReload) {
-#pragma unroll
-    for (int v = 0; v < kVectors; ++v) load(v);
+    if (!Inside(v)) return;
+    const int64_t at = base + Column(v);
+    x[held].Load(static_cast<const X*>(p.x) + at);
+    if (HoldsGradY()) dy[held].Load(static_cast<const X*>(p.grad_y) + at);
+    if constexpr (kGated) gate[held].Load(static_cast<const X*>(p.gate) + at);
   }
-  float r;
-  if (p.rstd_in != nullptr) {
-    r = in_range ? p.rstd_in[row] : 0.0f;
-  } else {
+
+  __device__ __forceinline__ float Statistic(float* shared) {
     float accumulators[kGroup] = {};
 #pragma unroll kUnroll
     for (int v = 0; v < kVectors; ++v) {
       float values[kGroup];
-      if constexpr (kReload) load(v);
+      if constexpr (kReload) Load(v);
       x[kReload ? 0 : v].ToFloats(values);
 #pragma unroll
       for (int e = 0; e < kGroup; ++e) {
         accumulators[e] = arith::Fma(values[e], values[e], accumulators[e]);
       }
     }
-    r = RowStatistic(FoldAccumulators<kLanes>(accumulators, shared[0]),
-                     static_cast<float>(s.length), s.eps);
+    return RowStatistic(FoldAccumulators<kLanes>(accumulators, shared),
+                        static_cast<float>(s.length), s.eps);
   }
-  if (in_range && lane == 0) p.rstd[row] = r;
-  if (p.grad_x == nullptr && p.grad_gate == nullptr) return;
 
-  const auto terms_of = [&](int v, Terms(&terms)[kGroup]) {
-    const int column = v * kWidth + lane * kGroup;
-    const bool inside = in_range && column < s.length;
+  __device__ __forceinline__ void TermsOf(int v, float r, Terms (&terms)[kGroup]) {
     const int held = kReload ? 0 : v;
-    if constexpr (kReload) load(v);
+    const bool inside = Inside(v);
+    if constexpr (kReload) Load(v);
     float xs[kGroup], ws[kGroup] = {}, gs[kGroup] = {}, zs[kGroup] = {};
     x[held].ToFloats(xs);
-    if (inside) LoadGroup<X>(p.weight, column, s.weight_is_f32, ws);
-    if (!s.grad_y_is_f32 || std::is_same_v<X, float>) {
+    if (inside) LoadGroup<X>(p.weight, Column(v), s.weight_is_f32, ws);
+    if (HoldsGradY()) {
       dy[held].ToFloats(gs);
     } else if (inside) {
-      LoadGroup<X>(p.grad_y, base + column, true, gs);
+      LoadGroup<X>(p.grad_y, base + Column(v), true, gs);
     }
     if constexpr (kGated) gate[held].ToFloats(zs);
 #pragma unroll
@@ -108,40 +101,69 @@ __global__ void __launch_bounds__(BlockThreads(kLanes))
           Backward<kConvention, FormulaType<X>>(xs[e], r, EffectiveWeight<kConvention>(ws[e], s),
                                                 gs[e], zs[e], s.activation(), s.round_weighted);
     }
-  };
-  float accumulators[kGroup] = {};
-#pragma unroll kUnroll
-  for (int v = 0; v < kVectors; ++v) {
-    Terms terms[kGroup];
-    terms_of(v, terms);
-#pragma unroll
-    for (int e = 0; e < kGroup; ++e) {
-      accumulators[e] = arith::Fma(terms[e].g, terms[e].xh, accumulators[e]);
-    }
   }
-  const float k =
-      arith::Div(FoldAccumulators<kLanes>(accumulators, shared[1]), static_cast<float>(s.length));
+
+  // rowsum(g, xh).
+  __device__ __forceinline__ float Dot(float r, float* shared) {
+    float accumulators[kGroup] = {};
 #pragma unroll kUnroll
-  for (int v = 0; v < kVectors; ++v) {
-    const int column = v * kWidth + lane * kGroup;
-    if (!in_range || column >= s.length) continue;
+    for (int v = 0; v < kVectors; ++v) {
+      Terms terms[kGroup];
+      TermsOf(v, r, terms);
+#pragma unroll
+      for (int e = 0; e < kGroup; ++e) {
+        accumulators[e] = arith::Fma(terms[e].g, terms[e].xh, accumulators[e]);
+      }
+    }
+    return FoldAccumulators<kLanes>(accumulators, shared);
+  }
+
+  __device__ __forceinline__ void Store(int v, float r, float k) {
     Terms terms[kGroup];
-    terms_of(v, terms);
+    TermsOf(v, r, terms);
     float out[kGroup];
     device::Vector<X, kGroup> result;
     if (p.grad_x != nullptr) {
 #pragma unroll
       for (int e = 0; e < kGroup; ++e) out[e] = GradX(terms[e], r, k);
       result.FromFloats(out);
-      result.Store(static_cast<X*>(p.grad_x) + base + column);
+      result.Store(static_cast<X*>(p.grad_x) + base + Column(v));
     }
     if constexpr (kGated) {
-      if (p.grad_gate == nullptr) continue;
+      if (p.grad_gate == nullptr) return;
 #pragma unroll
       for (int e = 0; e < kGroup; ++e) out[e] = terms[e].grad_gate;
       result.FromFloats(out);
-      result.Store(static_cast<X*>(p.grad_gate) + base + column);
+      result.Store(static_cast<X*>(p.grad_gate) + base + Column(v));
     }
+  }
+};
+
+// Contiguous, 16-byte aligned, length a multiple of 8 and at most 8 kLanes kVectors.
+template <typename X, Convention kConvention, int kLanes, int kVectors>
+__global__ void __launch_bounds__(BlockThreads(kLanes))
+    BackwardRowsKernel(const BackwardPointers p, const Scalars s) {
+  __shared__ float shared[2][kLanes > 32 ? kLanes / 32 : 1];
+  using Part = RowPart<X, kConvention, kLanes, kVectors>;
+  const int lane = threadIdx.x % kLanes;
+  const int64_t row = int64_t{blockIdx.x} * (BlockThreads(kLanes) / kLanes) + threadIdx.x / kLanes;
+  Part part{p, s, lane, row * s.length, row < s.rows};
+  if constexpr (!Part::kReload) {
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) part.Load(v);
+  }
+  float r;
+  if (p.rstd_in != nullptr) {
+    r = part.in_range ? p.rstd_in[row] : 0.0f;
+  } else {
+    r = part.Statistic(shared[0]);
+  }
+  if (part.in_range && lane == 0) p.rstd[row] = r;
+  if (p.grad_x == nullptr && p.grad_gate == nullptr) return;
+  const float k = arith::Div(part.Dot(r, shared[1]), static_cast<float>(s.length));
+#pragma unroll Part::kUnroll
+  for (int v = 0; v < kVectors; ++v) {
+    if (part.Inside(v)) part.Store(v, r, k);
   }
 }
 
