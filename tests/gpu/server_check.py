@@ -9,6 +9,7 @@ prints the phases of the CUDA calls. Fails where the server has no CUDA backend.
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
 import json
 import os
 import signal
@@ -16,7 +17,13 @@ import subprocess
 import sys
 import tempfile
 
+# The quickstart's input: logits of a real model.
+SAMPLE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../data/minilm_logits.safetensors")
+
 CALLS = [
+    ("final_logit_softcap.forward", [f"x={SAMPLE}#logits", "softcap=30"]),
+    ("final_logit_softcap.backward",
+     [f"x={SAMPLE}#logits", f"grad_y={SAMPLE}#grad_y", "softcap=30"]),
     ("final_logit_softcap.forward", ["x=random:4x4096:bf16:7:30", "softcap=20"]),
     ("final_logit_softcap.forward", ["x=random:2x3x257:f16:8:30"]),
     ("final_logit_softcap.forward", ["x=random:1x65536:f32:9:30", "softcap=30"]),
@@ -90,6 +97,7 @@ def check_command(binary: str, address: str) -> list[dict]:
             raise SystemExit(f"{method} {values}: cuda {cuda}, cpu {cpu}")
         # The second call: the first one may have grown a lane.
         again = command(binary, "call", method, *values, "--backend", "cuda", "--server", address)
+        values = [value.replace(os.path.dirname(SAMPLE) + "/", "") for value in values]
         rows.append({"method": method, "values": values, "digests": cuda,
                      "phases": find(again, "phases") or find(again, "phases_ns"),
                      "device": find(again, "device")})
@@ -121,6 +129,48 @@ def check_python(address: str) -> int:
     return checked
 
 
+def check_devices(address: str, info: dict) -> list[str]:
+    """Every GPU by its uuid, under several clients at once: the bytes are those of cpu."""
+    try:
+        import numpy as np
+
+        import rlk
+    except ImportError:
+        return []  # check_python has said so
+    generator = np.random.default_rng(4)
+    inputs = [(generator.standard_normal((5, size)) * 30).astype(np.float32)
+              for size in (1, 255, 1024, 20000)]
+    with rlk.connect(address) as client:
+        def run(x, **options):
+            return client.call("final_logit_softcap.forward", x=x, softcap=20.0,
+                               options=rlk.CallOptions(**options))
+
+        expected = [np.asarray(run(x, backend="cpu").y).tobytes() for x in inputs]
+        checked = []
+        for device in find(info, "devices"):
+            if find(device, "kind") != "cuda":
+                continue
+            uuid = find(device, "uuid")
+
+            def work(seed, uuid=uuid):
+                for step in range(25):
+                    k = (seed + step) % len(inputs)
+                    result = run(inputs[k], backend="cuda", device_uuid=uuid)
+                    if result.report.device.uuid != uuid:
+                        return f"ran on {result.report.device.uuid}"
+                    if np.asarray(result.y).tobytes() != expected[k]:
+                        return "cuda and cpu differ"
+                return None
+
+            with concurrent.futures.ThreadPoolExecutor(8) as pool:
+                for problem in pool.map(work, range(8)):
+                    if problem:
+                        raise SystemExit(f"device {uuid}: {problem}")
+            checked.append(f"{find(device, 'kind')}:{find(device, 'ordinal') or 0}")
+        print(f"ok  8 clients at once on each of {', '.join(checked)}: cuda equals cpu", flush=True)
+        return checked
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--bin", required=True)
@@ -135,12 +185,14 @@ def main() -> int:
             rows = check_command(binary, server.address)
             checked = check_python(server.address)
             info = command(binary, "info", "--server", server.address)
+            devices = check_devices(server.address, info)
         finally:
             code = server.stop()
         if code != 0:
             raise SystemExit(f"rlk-server exited with {code} after SIGTERM")
     with open(options.out, "w", encoding="utf-8") as file:
-        json.dump({"info": info, "calls": rows, "python_shapes": checked}, file, indent=1)
+        json.dump({"info": info, "calls": rows, "python_shapes": checked, "devices": devices}, file,
+                  indent=1)
     return 0
 
 
