@@ -3,16 +3,9 @@
 
 #include "kernels/ops/rms_norm/launch.cuh"
 #include "kernels/ops/rms_norm/weight_gradient.cuh"
+#include "kernels/ops/rms_norm/workspace.h"
 
 namespace rlk::rms_norm {
-
-// Workspace of the backward: the row statistic, then the partials of chunk128.
-inline int64_t AlignUp(int64_t bytes) { return (bytes + 255) / 256 * 256; }
-inline int64_t StatisticBytes(int64_t rows) { return AlignUp(rows * 4); }
-inline int64_t PartialBytes(const Problem& problem) {
-  if (problem.fold != Fold::kChunk128) return 0;
-  return AlignUp((problem.rows + kChunkRows - 1) / kChunkRows * problem.length * 4);
-}
 
 // One backward call on its way to the device.
 struct BackwardCall {
@@ -52,7 +45,7 @@ inline BackwardCall MakeBackwardCall(const KernelArgs& args) {
                carry.as<float>(),
                args.Output("grad_weight").data,
                args.Output("dweight_acc").as<float>(),
-               reinterpret_cast<float*>(workspace + StatisticBytes(call.problem.rows))};
+               reinterpret_cast<float*>(workspace + StatisticBytes(call.problem))};
   call.carry_index = IndexOf(carry);
   call.streamable =
       call.problem.length % kGroup == 0 && call.problem.length <= kRegisterLengthMax &&

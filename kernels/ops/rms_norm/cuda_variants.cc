@@ -5,6 +5,7 @@
 #include "kernels/core/status.h"
 #include "kernels/ops/rms_norm/cuda_launch.h"
 #include "kernels/ops/rms_norm/rms_norm.h"
+#include "kernels/ops/rms_norm/workspace.h"
 
 namespace rlk {
 namespace {
@@ -34,17 +35,9 @@ absl::Status Backward(const KernelArgs& args) {
   }
 }
 
-int64_t AlignUp(int64_t bytes) { return (bytes + 255) / 256 * 256; }
-
-// The row statistic, then the partial sums of chunk128.
 int64_t BackwardWorkspace(const KernelArgs& args) {
   const rms_norm::Problem problem = rms_norm::ReadProblem(args);
-  int64_t bytes = AlignUp(problem.rows * 4);
-  if (problem.fold == rms_norm::Fold::kChunk128) {
-    const int64_t chunks = (problem.rows + rms_norm::kChunkRows - 1) / rms_norm::kChunkRows;
-    bytes += AlignUp(chunks * problem.length * 4);
-  }
-  return bytes;
+  return rms_norm::StatisticBytes(problem) + rms_norm::PartialBytes(problem);
 }
 
 }  // namespace
