@@ -168,9 +168,9 @@ absl::StatusOr<Result> Run(const client::Client& client, const Plan& plan) {
     for (const auto& [name, tensor] : call->outputs) {
       const std::string digest = ComputeDigest(tensor.view()).Text();
       result.digests[name].insert(digest);
-      CheckDigest("output", name, digest, call->report.output_digests(), true, result.failures);
+      CheckDigest("output", name, digest, call->report->output_digests(), true, result.failures);
     }
-    if (call->report.has_verification() && !call->report.verification().passed()) {
+    if (call->report->has_verification() && !call->report->verification().passed()) {
       result.failures.push_back("the server's verification of the call failed");
     }
     result.last = std::move(*call);
@@ -179,7 +179,7 @@ absl::StatusOr<Result> Run(const client::Client& client, const Plan& plan) {
   // Absent where the server computed on memory that can still change.
   for (const NamedTensor& input : plan.inputs) {
     CheckDigest("input", input.name, ComputeDigest(input.tensor.view()).Text(),
-                result.last.report.input_digests(), false, result.failures);
+                result.last.report->input_digests(), false, result.failures);
   }
   for (const auto& [name, digests] : result.digests) {
     if (digests.size() != 1) {
@@ -224,7 +224,7 @@ std::string ResultJson(const Args& args, const Plan& plan, const Result& result)
                {"server", ServerAddress(args)},
                {"inputs", std::move(inputs)},
                {"outputs", std::move(outputs)},
-               {"report", ReportJson(result.last.report)},
+               {"report", ReportJson(*result.last.report)},
                {"repeat",
                 {{"calls", result.latency.count()},
                  {"distinct_digests", std::move(distinct)},
@@ -242,7 +242,7 @@ std::string ResultText(const Args& args, const Plan& plan, const Result& result)
   for (const NamedTensor& input : plan.inputs) add("in  " + input.name, input.tensor);
   for (const auto& [name, tensor] : result.last.outputs) add("out " + name, tensor);
   std::string text = plan.request.method + " at " + ServerAddress(args) + "\n\n" + table.Text() +
-                     "\n" + ReportText(result.last.report);
+                     "\n" + ReportText(*result.last.report);
   if (plan.repeat > 1) {
     size_t distinct = 0;
     for (const auto& [name, digests] : result.digests) {

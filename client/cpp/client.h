@@ -26,6 +26,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "client/cpp/report.h"
 #include "client/cpp/tensor.h"
 #include "kernels/core/dtype.h"
 #include "proto/wire/signatures.h"
@@ -70,7 +71,7 @@ struct CallRequest {
 struct CallResult {
   // In the order of the reply's fields. Outputs that were not wanted are not listed.
   std::vector<std::pair<std::string, Tensor>> outputs;
-  rlk::v1::CallReport report;
+  Report report;
 
   // The output of that name; null when it is not there.
   const Tensor* Output(const std::string& name) const;

@@ -23,8 +23,8 @@ absl::Status Run(const char* address) {
       client::FinalLogitSoftcapForward(*server, {.x = x, .softcap = 20.0});
   if (!forward.ok()) return forward.status();
   for (float y : forward->y.as<float>()) std::printf("%g ", y);
-  std::printf("under %s on %s\n", forward->report.contract().c_str(),
-              forward->report.backend().c_str());
+  std::printf("under %s on %s\n", forward->report->contract().c_str(),
+              forward->report->backend().c_str());
 
   // By name, asking for digests; the same for every operator. The call runs while we wait.
   client::CallRequest request{.method = "final_logit_softcap.backward"};
@@ -34,7 +34,7 @@ absl::Status Run(const char* address) {
   client::PendingCall pending = server->CallAsync(request);
   absl::StatusOr<client::CallResult> backward = pending.Get();
   if (!backward.ok()) return backward.status();
-  std::printf("grad_x %s\n", backward->report.output_digests(0).digest().c_str());
+  std::printf("grad_x %s\n", backward->report->output_digests(0).digest().c_str());
   return absl::OkStatus();
 }
 

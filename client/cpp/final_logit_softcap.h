@@ -24,7 +24,7 @@ struct FinalLogitSoftcapForwardArgs {
 struct FinalLogitSoftcapForwardResult {
   // The shape of x.
   Tensor y;
-  rlk::v1::CallReport report;
+  Report report;
 };
 
 absl::StatusOr<FinalLogitSoftcapForwardResult> FinalLogitSoftcapForward(
@@ -43,7 +43,7 @@ struct FinalLogitSoftcapBackwardArgs {
 struct FinalLogitSoftcapBackwardResult {
   // Dtype and shape of x.
   Tensor grad_x;
-  rlk::v1::CallReport report;
+  Report report;
 };
 
 // Both functions give the errors of Client::Call.

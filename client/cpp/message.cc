@@ -2,14 +2,17 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
+#include <optional>
+#include <span>
 #include <utility>
 
-#include "google/protobuf/io/coded_stream.h"
 #include "kernels/core/status.h"
 #include "proto/wire/codec.h"
 #include "proto/wire/field_writer.h"
 #include "proto/wire/piece_reader.h"
 #include "proto/wire/signatures.h"
+#include "proto/wire/tensor_reader.h"
 #include "proto/wire/tensor_writer.h"
 #include "rlk/v1/tensor.pb.h"
 
@@ -105,67 +108,54 @@ absl::Status AppendAttribute(const AttributeSpec& spec, const Attribute& value,
   return WrongAttribute(spec, Reason::kAttributeOutOfRange, AttributeText(value), allowed);
 }
 
-absl::StatusOr<Tensor> TakeTensor(const std::string& name, const rlk::v1::Tensor& header,
-                                  const HostBytes& payload) {
-  const auto contradiction = [&name](const std::string& what) {
-    return MakeError(absl::StatusCode::kInternal, {Reason::kInternal, name, "", "", 0},
-                     "the reply contradicts itself: " + what);
-  };
-  if (header.source_case() != rlk::v1::Tensor::kData) return contradiction("it is not inline");
-  if (header.strides_size() != 0) return contradiction("it has strides");
-  const int64_t size = payload.size;
-  const std::vector<int64_t> shape(header.shape().begin(), header.shape().end());
+absl::Status Contradiction(const std::string& name, const std::string& what) {
+  return MakeError(absl::StatusCode::kInternal, {Reason::kInternal, name, "", "", 0},
+                   "the reply contradicts itself: " + what);
+}
+
+absl::StatusOr<Tensor> TakeTensor(const std::string& name, const wire::InlineTensor& given) {
+  if (given.strides.count != 0) return Contradiction(name, "it has strides");
   // The size of the shape is compared before memory is taken for it.
-  if (shape.size() > kMaxRank) return contradiction("its rank is above 8");
   const char somewhere = 0;
   RLK_ASSIGN_OR_RETURN(
       const int64_t expected,
-      SourceBytes(
-          {.dtype = static_cast<DType>(header.dtype()), .shape = Dims(shape), .data = &somewhere},
-          name));
-  if (expected != size) {
-    return contradiction(std::to_string(size) + " bytes, but its shape has " +
-                         std::to_string(expected));
+      SourceBytes({.dtype = given.dtype, .shape = Dims(given.shape.span()), .data = &somewhere},
+                  name));
+  if (expected != given.payload.size) {
+    return Contradiction(name, std::to_string(given.payload.size) + " bytes, but its shape has " +
+                                   std::to_string(expected));
   }
-  RLK_ASSIGN_OR_RETURN(Tensor tensor, Tensor::Allocate(static_cast<DType>(header.dtype()), shape));
+  RLK_ASSIGN_OR_RETURN(Tensor tensor, Tensor::Allocate(given.dtype, given.shape.span()));
   std::byte* to = tensor.mutable_bytes().data();
-  for (const auto& piece : payload.pieces) {
+  for (const auto& piece : given.payload.pieces) {
     if (!piece.empty()) std::memcpy(to, piece.data(), piece.size());
     to += piece.size();
   }
   return tensor;
 }
 
-// Reads a reply without an object for it: payloads are referenced, the report is parsed in its
-// place, and what is unknown is passed over: a newer server may say more.
+// Reads a reply without an object for it: payloads are referenced, the report is taken as it is,
+// and what is unknown is passed over: a newer server may say more.
 class ReplyReader {
  public:
-  struct Output {
-    bool given = false;
-    rlk::v1::Tensor header;  // its data is set and empty
-    HostBytes payload;
-  };
-
-  ReplyReader(const std::vector<TensorSpec>& specs, const wire::InputBytes& bytes,
-              rlk::v1::CallReport* report)
-      : specs_(specs), reader_(bytes.pieces), report_(report), outputs_(specs.size()) {}
+  ReplyReader(const std::vector<TensorSpec>& specs, const wire::InputBytes& bytes)
+      : specs_(specs), reader_(bytes.pieces), outputs_(specs.size()) {}
 
   // By output spec.
-  const std::vector<Output>& outputs() const { return outputs_; }
+  const std::vector<std::optional<wire::InlineTensor>>& outputs() const { return outputs_; }
+  std::string TakeReport() { return std::move(report_); }
 
   absl::Status Run() {
     while (reader_.remaining() > 0) {
       uint32_t tag = 0;
-      text_.clear();
       if (!wire::ReadTag(reader_, &tag)) return Malformed();
-      Output* const output = FindOutput(tag);
-      if (output != nullptr) {
-        if (!ReadTensor(output)) return Malformed();
-      } else if (!CopyValue(tag, nullptr)) {
-        return Malformed();
-      } else if (tag == wire::MakeTag(wire::kReportFieldNumber, wire::WireType::kBytes)) {
-        if (!Merge(text_, report_)) return Malformed();
+      if (const size_t output = FindOutput(tag); output < specs_.size()) {
+        RLK_RETURN_IF_ERROR(ReadOutput(output));
+        continue;
       }
+      // As in protobuf, a report that is given twice is one of both parts.
+      const bool report = tag == wire::MakeTag(wire::kReportFieldNumber, wire::WireType::kBytes);
+      if (!CopyValue(tag, report ? &report_ : nullptr)) return Malformed();
     }
     return absl::OkStatus();
   }
@@ -175,64 +165,60 @@ class ReplyReader {
     return InvalidArgument(Reason::kMalformedMessage, "", "", "", "the reply is malformed");
   }
 
-  // As protobuf does with a field that is given twice.
-  static bool Merge(const std::string& bytes, google::protobuf::MessageLite* message) {
-    google::protobuf::io::CodedInputStream stream(reinterpret_cast<const uint8_t*>(bytes.data()),
-                                                  static_cast<int>(bytes.size()));
-    return message->MergePartialFromCodedStream(&stream) && stream.ConsumedEntireMessage();
-  }
-
-  Output* FindOutput(uint32_t tag) {
-    for (size_t i = 0; i < specs_.size(); ++i) {
-      if (specs_[i].repeated) continue;
-      if (tag == wire::MakeTag(specs_[i].field_number, wire::WireType::kBytes)) return &outputs_[i];
+  size_t FindOutput(uint32_t tag) const {
+    size_t i = 0;
+    while (i < specs_.size() &&
+           (specs_[i].repeated ||
+            tag != wire::MakeTag(specs_[i].field_number, wire::WireType::kBytes))) {
+      ++i;
     }
-    return nullptr;
+    return i;
   }
 
-  bool ReadTensor(Output* output) {
-    constexpr uint32_t kDataTag =
-        wire::MakeTag(rlk::v1::Tensor::kDataFieldNumber, wire::WireType::kBytes);
-    int64_t length = 0;
-    if (!wire::ReadLength(reader_, &length)) return false;
-    const int64_t after = reader_.Enter(length);
-    output->given = true;
-    while (reader_.remaining() > 0) {
-      uint32_t tag = 0;
-      if (!wire::ReadTag(reader_, &tag)) return false;
-      wire::AppendVarint(tag, text_);
-      if (tag != kDataTag) {
-        if (!CopyValue(tag, &text_)) return false;
-        continue;
-      }
-      output->payload = {};
-      if (!wire::ReadLength(reader_, &output->payload.size)) return false;
-      if (!reader_.Reference(output->payload.size, output->payload.pieces)) return false;
-      text_.push_back('\0');
+  absl::Status ReadOutput(size_t index) {
+    const wire::PieceReader begin = reader_;
+    std::optional<wire::InlineTensor>& output = outputs_[index];
+    if (!output && wire::ReadInlineTensor(reader_, &output.emplace())) return absl::OkStatus();
+    // A newer server's tensor, or a reply that is wrong: protobuf knows what may be passed over.
+    reader_ = begin;
+    std::string text;
+    rlk::v1::Tensor tensor;
+    if (!CopyValue(wire::MakeTag(1, wire::WireType::kBytes), &text) ||
+        !tensor.ParsePartialFromString(text)) {
+      return Malformed();
     }
-    reader_.Leave(after);
-    return Merge(text_, &output->header);
+    const std::string& name = specs_[index].name;
+    if (tensor.source_case() != rlk::v1::Tensor::kData) {
+      return Contradiction(name, "it is not inline");
+    }
+    if (tensor.shape_size() > kMaxRank) return Contradiction(name, "its rank is above 8");
+    output.emplace();
+    output->dtype = static_cast<DType>(tensor.dtype());
+    for (const int64_t size : tensor.shape()) output->shape.values[output->shape.count++] = size;
+    output->strides.count = tensor.strides_size() > 0 ? 1 : 0;
+    const auto data = std::make_shared<const std::string>(std::move(*tensor.mutable_data()));
+    output->payload.size = static_cast<int64_t>(data->size());
+    output->payload.pieces = {std::as_bytes(std::span(data->data(), data->size()))};
+    output->payload.owner = data;
+    return absl::OkStatus();
   }
 
-  // The value behind `tag`, to `out` as it is; without `out`, only the bytes of a length-delimited
-  // one, to text_.
+  // Appends the bytes of a length-delimited value to `out`, where there is one, and passes over any
+  // other.
   bool CopyValue(uint32_t tag, std::string* out) {
     uint64_t value = 0;
     int64_t length = 0;
-    std::string& to = out != nullptr ? *out : text_;
+    std::string ignored;
+    std::string& to = out != nullptr ? *out : ignored;
     switch (wire::TagWireType(tag)) {
       case wire::WireType::kVarint:
-        if (!wire::ReadVarint(reader_, wire::kVarintBytesMax, &value)) return false;
-        wire::AppendVarint(value, to);
-        return true;
+        return wire::ReadVarint(reader_, wire::kVarintBytesMax, &value);
       case wire::WireType::kFixed64:
-        return reader_.Append(8, to);
+        return reader_.Append(8, ignored);
       case wire::WireType::kFixed32:
-        return reader_.Append(4, to);
+        return reader_.Append(4, ignored);
       case wire::WireType::kBytes:
-        if (!wire::ReadLength(reader_, &length)) return false;
-        if (out != nullptr) wire::AppendVarint(static_cast<uint64_t>(length), to);
-        return reader_.Append(length, to);
+        return wire::ReadLength(reader_, &length) && reader_.Append(length, to);
       default:
         return false;
     }
@@ -240,9 +226,8 @@ class ReplyReader {
 
   const std::vector<TensorSpec>& specs_;
   wire::PieceReader reader_;
-  rlk::v1::CallReport* const report_;
-  std::vector<Output> outputs_;
-  std::string text_;
+  std::string report_;
+  std::vector<std::optional<wire::InlineTensor>> outputs_;
 };
 
 HostBytes Payload(const TensorRef& ref, int64_t bytes) {
@@ -322,15 +307,16 @@ absl::StatusOr<CallResult> DecodeReply(const wire::MethodBinding& method,
                                        const wire::InputBytes& bytes) {
   CallResult result;
   const std::vector<TensorSpec>& specs = method.signature.outputs;
-  ReplyReader reader(specs, bytes, &result.report);
+  ReplyReader reader(specs, bytes);
   RLK_RETURN_IF_ERROR(reader.Run());
   result.outputs.reserve(specs.size());
   for (size_t i = 0; i < specs.size(); ++i) {
-    const ReplyReader::Output& output = reader.outputs()[i];
-    if (!output.given) continue;
-    RLK_ASSIGN_OR_RETURN(Tensor tensor, TakeTensor(specs[i].name, output.header, output.payload));
+    const std::optional<wire::InlineTensor>& output = reader.outputs()[i];
+    if (!output) continue;
+    RLK_ASSIGN_OR_RETURN(Tensor tensor, TakeTensor(specs[i].name, *output));
     result.outputs.emplace_back(specs[i].name, std::move(tensor));
   }
+  result.report = Report(reader.TakeReport());
   return result;
 }
 

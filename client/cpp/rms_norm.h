@@ -34,7 +34,7 @@ struct RmsNormForwardResult {
   std::optional<Tensor> y;
   // F32, [...]; where options.wanted_outputs names it.
   std::optional<Tensor> rstd;
-  rlk::v1::CallReport report;
+  Report report;
 };
 
 struct RmsNormBackwardArgs {
@@ -61,7 +61,7 @@ struct RmsNormBackwardResult {
   std::optional<Tensor> grad_gate;    // RmsNormGated: dtype and shape of x
   // F32, [H]: the accumulator before its cast; where options.wanted_outputs names it.
   std::optional<Tensor> dweight_acc;
-  rlk::v1::CallReport report;
+  Report report;
 };
 
 // All functions give the errors of Client::Call. An argument that the operator does not have is

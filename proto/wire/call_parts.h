@@ -1,17 +1,47 @@
 // The parts of DecodeCall: one file for tensors, one for options.
 #pragma once
 
+#include <cstdint>
+#include <optional>
+#include <span>
 #include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "google/protobuf/descriptor.h"
 #include "kernels/core/limits.h"
 #include "kernels/registry/call.h"
 #include "kernels/registry/signature.h"
+#include "proto/wire/bytes.h"
 #include "rlk/v1/call.pb.h"
 #include "rlk/v1/tensor.pb.h"
 
 namespace rlk::wire {
+
+// A tensor's header as it was given.
+struct TensorHead {
+  DType dtype = DType::kUnspecified;
+  std::span<const int64_t> shape;
+  std::span<const int64_t> strides;  // empty: C order
+};
+
+// A tensor whose elements came with the message: checks the header against itself and against the
+// payload's length. TensorArg::spec is the caller's to set.
+absl::StatusOr<TensorArg> DecodeInlineTensor(const TensorSpec& spec, std::string_view name,
+                                             const TensorHead& head, HostBytes payload,
+                                             const Limits& limits);
+
+// Decodes a request as clients usually write it, straight into a call: tensors inline, every field
+// once and in the spelling that protobuf writes. Anything else, errors included, is nullopt and
+// left to the general way, which takes several times as long and explains what it refuses.
+std::optional<Call> DecodeCommonCall(const Method& method, const InputBytes& bytes,
+                                     const Limits& limits);
+
+// The general way: everything that DecodeCall promises but the bound on the message's size. Where
+// DecodeCommonCall takes a request, both give the same call (the fuzz targets hold them to it).
+absl::StatusOr<Call> DecodeAnyCall(const Method& method,
+                                   const google::protobuf::Descriptor* descriptor,
+                                   const InputBytes& bytes, const Limits& limits);
 
 // Decodes one tensor named `name` ("x", "xs[2]") and checks its header against itself and against
 // the payload's length. Takes `payload` (null where the source is not `data`). TensorArg::spec is

@@ -1,3 +1,4 @@
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -128,9 +129,8 @@ class CallDecoder {
 
 }  // namespace
 
-absl::StatusOr<Call> DecodeCall(const Method& method, const Descriptor* descriptor,
-                                const InputBytes& bytes, const Limits& limits) {
-  RLK_RETURN_IF_ERROR(CheckMessageSize(bytes, limits));
+absl::StatusOr<Call> DecodeAnyCall(const Method& method, const Descriptor* descriptor,
+                                   const InputBytes& bytes, const Limits& limits) {
   RLK_ASSIGN_OR_RETURN(SplitMessage split, Split(descriptor, bytes, limits.tensors_per_call_max));
   Call call;
   call.method = &method;
@@ -138,6 +138,15 @@ absl::StatusOr<Call> DecodeCall(const Method& method, const Descriptor* descript
   call.inputs.reserve(method.signature.inputs.size());
   RLK_RETURN_IF_ERROR(CallDecoder(method.signature, split, limits).Run(&call));
   return call;
+}
+
+absl::StatusOr<Call> DecodeCall(const Method& method, const Descriptor* descriptor,
+                                const InputBytes& bytes, const Limits& limits) {
+  RLK_RETURN_IF_ERROR(CheckMessageSize(bytes, limits));
+  if (std::optional<Call> common = DecodeCommonCall(method, bytes, limits)) {
+    return *std::move(common);
+  }
+  return DecodeAnyCall(method, descriptor, bytes, limits);
 }
 
 }  // namespace rlk::wire

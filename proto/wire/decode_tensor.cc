@@ -41,30 +41,30 @@ absl::Status DtypeNotAllowed(const TensorSpec& spec, std::string_view name, DTyp
 }
 
 // Rank, sizes, strides, and the elements that the source must hold (*span, from 0).
-absl::Status DecodeLayout(std::string_view name, const rlk::v1::Tensor& tensor,
-                          const Limits& limits, TensorArg* arg, int64_t* span) {
-  const int rank = tensor.shape_size();
+absl::Status DecodeLayout(std::string_view name, const TensorHead& head, const Limits& limits,
+                          TensorArg* arg, int64_t* span) {
+  const auto rank = static_cast<int>(head.shape.size());
   const auto rank_max = static_cast<int>(std::min<int64_t>(kMaxRank, limits.rank_max));
   if (rank > rank_max) {
     return InvalidArgument(Reason::kRankTooLarge, Sub(name, ".shape"), std::to_string(rank),
                            absl::StrCat("at most ", rank_max, " (rank_max)"),
                            absl::StrCat("rank ", rank, " is too large"));
   }
-  const bool strided = tensor.strides_size() > 0;
-  if (strided && tensor.strides_size() != rank) {
+  const bool strided = !head.strides.empty();
+  if (strided && head.strides.size() != head.shape.size()) {
     return InvalidArgument(Reason::kInvalidStrides, Sub(name, ".strides"),
-                           std::to_string(tensor.strides_size()),
+                           std::to_string(head.strides.size()),
                            absl::StrCat("none, or ", rank, ", one for each dimension of the shape"),
-                           absl::StrCat(tensor.strides_size(), " strides for rank ", rank));
+                           absl::StrCat(head.strides.size(), " strides for rank ", rank));
   }
   // Sizes multiply with a 0 taken as 1: strides and row counts of empty tensors stay in range too.
   int64_t product = DTypeSize(arg->dtype);
-  arg->strides = Dims(std::span<const int64_t>(tensor.shape().data(), static_cast<size_t>(rank)));
-  arg->shape = arg->strides;
+  arg->shape = Dims(head.shape);
+  arg->strides = arg->shape;
   int64_t step = 1;
   bool empty = false;
   for (int i = rank - 1; i >= 0; --i) {
-    const int64_t size = tensor.shape(i);
+    const int64_t size = arg->shape[i];
     if (size < 0) {
       return InvalidArgument(Reason::kShapeMismatch, Element(name, ".shape", i),
                              std::to_string(size), "at least 0", "the size is negative");
@@ -73,7 +73,7 @@ absl::Status DecodeLayout(std::string_view name, const rlk::v1::Tensor& tensor,
     const std::optional<int64_t> next = CheckedMul(product, std::max<int64_t>(size, 1));
     if (!next.has_value()) {
       return InvalidArgument(
-          Reason::kLimitExceeded, Sub(name, ".shape"), ListText(tensor.shape()),
+          Reason::kLimitExceeded, Sub(name, ".shape"), ListText(head.shape),
           absl::StrCat("at most ", limits.call_bytes_max, " bytes (call_bytes_max)"),
           "the shape's size in bytes is beyond 64 bits");
     }
@@ -86,29 +86,28 @@ absl::Status DecodeLayout(std::string_view name, const rlk::v1::Tensor& tensor,
 
   std::optional<int64_t> last = 0;
   for (int i = 0; i < rank; ++i) {
-    const int64_t stride = tensor.strides(i);
+    const int64_t stride = head.strides[static_cast<size_t>(i)];
     if (stride < 0) {
       return InvalidArgument(Reason::kInvalidStrides, Element(name, ".strides", i),
                              std::to_string(stride), "at least 0", "the stride is negative");
     }
     arg->strides[i] = stride;
     if (empty || !last.has_value()) continue;
-    const std::optional<int64_t> reach = CheckedMul(tensor.shape(i) - 1, stride);
+    const std::optional<int64_t> reach = CheckedMul(arg->shape[i] - 1, stride);
     last = reach.has_value() ? CheckedAdd(*last, *reach) : std::nullopt;
   }
   const std::optional<int64_t> count =
       empty ? 0 : (last.has_value() ? CheckedAdd(*last, 1) : std::nullopt);
   if (!count.has_value() || !CheckedMul(*count, DTypeSize(arg->dtype)).has_value()) {
-    return InvalidArgument(Reason::kInvalidStrides, Sub(name, ".strides"),
-                           ListText(tensor.strides()), "a span within 64 bits",
-                           "the strides reach too far");
+    return InvalidArgument(Reason::kInvalidStrides, Sub(name, ".strides"), ListText(head.strides),
+                           "a span within 64 bits", "the strides reach too far");
   }
   *span = *count;
   return absl::OkStatus();
 }
 
-absl::Status CheckPayload(const TensorSpec& spec, std::string_view name,
-                          const rlk::v1::Tensor& tensor, const TensorArg& arg, int64_t span) {
+absl::Status CheckPayload(const TensorSpec& spec, std::string_view name, const TensorHead& head,
+                          const TensorArg& arg, int64_t span) {
   const int64_t needed = span * DTypeSize(arg.dtype);
   if (arg.data.size == needed) return absl::OkStatus();
   // A dtype that the method does not take explains the length better than the length does.
@@ -116,15 +115,29 @@ absl::Status CheckPayload(const TensorSpec& spec, std::string_view name,
       std::find(spec.dtypes.begin(), spec.dtypes.end(), arg.dtype) == spec.dtypes.end()) {
     return DtypeNotAllowed(spec, name, arg.dtype);
   }
-  std::string layout = absl::StrCat("shape ", ListText(tensor.shape()));
-  if (tensor.strides_size() > 0) {
-    absl::StrAppend(&layout, " with strides ", ListText(tensor.strides()));
-  }
+  std::string layout = absl::StrCat("shape ", ListText(head.shape));
+  if (!head.strides.empty()) absl::StrAppend(&layout, " with strides ", ListText(head.strides));
   const std::string dtype(DTypeName(arg.dtype));
   return InvalidArgument(Reason::kPayloadSizeMismatch, Sub(name, ".data"),
                          absl::StrCat(arg.data.size, " bytes"), absl::StrCat(needed, " bytes"),
                          absl::StrCat("data has ", arg.data.size, " bytes, but ", layout, " of ",
                                       dtype, " takes ", needed));
+}
+
+// Dtype and layout: what every source needs first.
+absl::StatusOr<TensorArg> DecodeHead(const TensorSpec& spec, std::string_view name,
+                                     const TensorHead& head, const Limits& limits, int64_t* span) {
+  TensorArg arg;
+  arg.dtype = head.dtype;
+  // Without an element size nothing else can be checked.
+  if (DTypeSize(arg.dtype) == 0) return DtypeNotAllowed(spec, name, arg.dtype);
+  RLK_RETURN_IF_ERROR(DecodeLayout(name, head, limits, &arg, span));
+  return arg;
+}
+
+template <typename Values>
+std::span<const int64_t> AsSpan(const Values& values) {
+  return {values.data(), static_cast<size_t>(values.size())};
 }
 
 }  // namespace
@@ -135,21 +148,28 @@ absl::StatusOr<ArenaSlot> DecodeArena(std::string_view field, const rlk::v1::Are
   return ArenaSlot{arena.arena(), arena.generation(), arena.offset()};
 }
 
+absl::StatusOr<TensorArg> DecodeInlineTensor(const TensorSpec& spec, std::string_view name,
+                                             const TensorHead& head, HostBytes payload,
+                                             const Limits& limits) {
+  int64_t span = 0;
+  RLK_ASSIGN_OR_RETURN(TensorArg arg, DecodeHead(spec, name, head, limits, &span));
+  arg.source = TensorSource::kInline;
+  arg.data = std::move(payload);
+  RLK_RETURN_IF_ERROR(CheckPayload(spec, name, head, arg, span));
+  return arg;
+}
+
 absl::StatusOr<TensorArg> DecodeTensor(const TensorSpec& spec, std::string_view name,
                                        const rlk::v1::Tensor& tensor, HostBytes* payload,
                                        const Limits& limits) {
-  TensorArg arg;
-  arg.dtype = static_cast<DType>(tensor.dtype());
-  // Without an element size nothing else can be checked.
-  if (DTypeSize(arg.dtype) == 0) return DtypeNotAllowed(spec, name, arg.dtype);
+  const TensorHead head{static_cast<DType>(tensor.dtype()), AsSpan(tensor.shape()),
+                        AsSpan(tensor.strides())};
+  if (tensor.source_case() == rlk::v1::Tensor::kData) {
+    return DecodeInlineTensor(spec, name, head, std::move(*payload), limits);
+  }
   int64_t span = 0;
-  RLK_RETURN_IF_ERROR(DecodeLayout(name, tensor, limits, &arg, &span));
+  RLK_ASSIGN_OR_RETURN(TensorArg arg, DecodeHead(spec, name, head, limits, &span));
   switch (tensor.source_case()) {
-    case rlk::v1::Tensor::kData:
-      arg.source = TensorSource::kInline;
-      arg.data = std::move(*payload);
-      RLK_RETURN_IF_ERROR(CheckPayload(spec, name, tensor, arg, span));
-      break;
     case rlk::v1::Tensor::kResident: {
       const rlk::v1::TensorHandle& handle = tensor.resident();
       arg.source = TensorSource::kResident;
@@ -164,7 +184,7 @@ absl::StatusOr<TensorArg> DecodeTensor(const TensorSpec& spec, std::string_view 
                            DecodeArena(Sub(name, ".arena.arena"), tensor.arena(), limits));
       break;
     }
-    case rlk::v1::Tensor::SOURCE_NOT_SET:
+    default:
       return InvalidArgument(Reason::kMissingTensor, name, "", "data, resident, arena",
                              "the tensor has no source");
   }

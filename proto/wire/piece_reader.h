@@ -11,10 +11,11 @@
 
 namespace rlk::wire {
 
-// Looks at pieces that outlive it. Empty pieces are allowed anywhere.
+// Looks at pieces that outlive it. Empty pieces are allowed anywhere. A copy stays where it was
+// made.
 class PieceReader {
  public:
-  explicit PieceReader(const std::vector<std::span<const std::byte>>& pieces) : pieces_(pieces) {
+  explicit PieceReader(const std::vector<std::span<const std::byte>>& pieces) : pieces_(&pieces) {
     for (const auto& piece : pieces) remaining_ += static_cast<int64_t>(piece.size());
     NextPiece();
   }
@@ -72,8 +73,8 @@ class PieceReader {
   }
 
   void NextPiece() {
-    while (index_ < pieces_.size()) {
-      const auto piece = pieces_[index_++];
+    while (index_ < pieces_->size()) {
+      const auto piece = (*pieces_)[index_++];
       if (piece.empty()) continue;
       next_ = piece.data();
       end_ = next_ + piece.size();
@@ -81,7 +82,7 @@ class PieceReader {
     }
   }
 
-  const std::vector<std::span<const std::byte>>& pieces_;
+  const std::vector<std::span<const std::byte>>* pieces_;
   size_t index_ = 0;
   const std::byte* next_ = nullptr;
   const std::byte* end_ = nullptr;

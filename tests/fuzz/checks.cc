@@ -1,6 +1,7 @@
 #include "tests/fuzz/checks.h"
 
 #include <atomic>
+#include <cstring>
 #include <memory>
 #include <random>
 #include <utility>
@@ -9,6 +10,7 @@
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "kernels/core/status.h"
 #include "proto/wire/call_codec.h"
+#include "proto/wire/call_parts.h"
 #include "proto/wire/codec.h"
 #include "proto/wire/signatures.h"
 #include "rlk/v1/activation.pb.h"
@@ -137,6 +139,42 @@ void CheckInput(const TensorArg& input, const MethodSignature& signature) {
   }
 }
 
+void ExpectSame(const ArenaSlot& a, const ArenaSlot& b) {
+  GOOGLE_CHECK(a.arena == b.arena && a.generation == b.generation && a.offset == b.offset);
+}
+
+void ExpectSame(const CallOptions& a, const CallOptions& b) {
+  GOOGLE_CHECK(a.contract == b.contract && a.backend == b.backend);
+  GOOGLE_CHECK(a.device_uuid == b.device_uuid && a.allow_fallback == b.allow_fallback);
+  GOOGLE_CHECK(a.minimum_claim == b.minimum_claim && a.wanted_outputs == b.wanted_outputs);
+  GOOGLE_CHECK(a.digest_tensors == b.digest_tensors && a.digest_rows == b.digest_rows);
+  GOOGLE_CHECK(a.input_capture == b.input_capture && a.verification == b.verification);
+  GOOGLE_CHECK_EQ(a.outputs.size(), b.outputs.size());
+  for (const auto& [name, placement] : a.outputs) {
+    GOOGLE_CHECK(b.outputs.at(name).kind == placement.kind);
+    ExpectSame(b.outputs.at(name).arena, placement.arena);
+  }
+}
+
+// The call that the short way makes of a request is the one that the general way makes of it.
+void ExpectSame(const Call& a, const Call& b) {
+  GOOGLE_CHECK(a.method == b.method && a.message_bytes == b.message_bytes);
+  GOOGLE_CHECK_EQ(a.inputs.size(), b.inputs.size());
+  for (size_t i = 0; i < a.inputs.size(); ++i) {
+    const TensorArg &one = a.inputs[i], &other = b.inputs[i];
+    GOOGLE_CHECK(one.spec == other.spec && one.dtype == other.dtype && one.shape == other.shape);
+    GOOGLE_CHECK(one.strides == other.strides && one.source == other.source);
+    GOOGLE_CHECK_EQ(Flatten(one.data), Flatten(other.data));
+  }
+  GOOGLE_CHECK_EQ(a.attributes.size(), b.attributes.size());
+  for (size_t i = 0; i < a.attributes.size(); ++i) {
+    const auto &one = a.attributes[i], &other = b.attributes[i];
+    GOOGLE_CHECK(one.spec == other.spec && one.integer == other.integer);
+    GOOGLE_CHECK_EQ(std::memcmp(&one.number, &other.number, sizeof(one.number)), 0);
+  }
+  ExpectSame(a.options, b.options);
+}
+
 template <typename M>
 std::string Seed(size_t type, const M& message) {
   std::string seed{static_cast<char>(type), 0};
@@ -212,6 +250,9 @@ void CheckCall(std::span<const uint8_t> input) {
   limits.attribute_text_bytes_max = 32;
   const auto call = wire::DecodeCall(*bound.method, bound.request, Cut(bytes, input[1]), limits);
   if (!call.ok()) return ExpectReason(call.status());
+  const auto any = wire::DecodeAnyCall(*bound.method, bound.request, Cut(bytes, 0), limits);
+  GOOGLE_CHECK(any.ok()) << std::string(any.status().message());
+  ExpectSame(*call, *any);
   accepted.fetch_add(1, std::memory_order_relaxed);
   const MethodSignature& signature = bound.method->signature;
   int32_t last = 0;

@@ -6,6 +6,7 @@
 
 #include <cstring>
 #include <memory>
+#include <thread>
 
 #include "client/cpp/transport.h"
 #include "google/protobuf/unknown_field_set.h"
@@ -196,7 +197,7 @@ TEST_F(MessageTest, DecodesRepliesIntoOwnedTensors) {
   ASSERT_NE(result->Output("y"), nullptr);
   EXPECT_THAT(result->Output("y")->as<float>(), testing::ElementsAre(1.5f, -2.5f));
   EXPECT_EQ(result->Output("z"), nullptr);
-  EXPECT_EQ(result->report.backend(), "cpu");
+  EXPECT_EQ(result->report->backend(), "cpu");
 
   response.mutable_y()->set_shape(0, int64_t{1} << 40);
   EXPECT_EQ(decode(response.SerializeAsString()).status().code(), absl::StatusCode::kInternal);
@@ -224,7 +225,7 @@ TEST_F(MessageTest, ReadsRepliesOfANewerServer) {
   ASSERT_TRUE(result.ok()) << result.status();
   ASSERT_NE(result->Output("y"), nullptr);
   EXPECT_THAT(result->Output("y")->as<float>(), testing::ElementsAre(1.5f));
-  EXPECT_EQ(result->report.backend(), "cpu");
+  EXPECT_EQ(result->report->backend(), "cpu");
 }
 
 TEST_F(MessageTest, ReadsRepliesInPiecesOfAnySize) {
@@ -242,7 +243,7 @@ TEST_F(MessageTest, ReadsRepliesInPiecesOfAnySize) {
     const auto result = DecodeReply(*forward_, *FromByteBuffer(&buffer));
     ASSERT_TRUE(result.ok()) << result.status();
     EXPECT_THAT(result->Output("y")->as<float>(), testing::ElementsAreArray(values));
-    EXPECT_EQ(result->report.contract(), response.report().contract());
+    EXPECT_EQ(result->report->contract(), response.report().contract());
   }
 }
 
@@ -260,8 +261,7 @@ TEST_F(MessageTest, RefusesMalformedReplies) {
       {"a cut number", "\x09\x00\x00"s},
       {"a group", "\x0b\x0c"s},
       {"a malformed tensor", "\x0a\x02\x12\x05"s},
-      {"a malformed report", "\xa2\x06\x02\x0a\x09"s},
-      {"text that is not UTF-8", "\xa2\x06\x03\x0a\x01\xff"s},
+      {"a report beyond the reply", "\xa2\x06\x05\x0a"s},
   };
   for (const auto& [name, bytes] : cases) {
     const grpc::Slice slice(bytes);
@@ -271,6 +271,40 @@ TEST_F(MessageTest, RefusesMalformedReplies) {
     ASSERT_TRUE(detail.has_value()) << name << ": " << result.status();
     EXPECT_EQ(detail->reason, Reason::kMalformedMessage) << name;
   }
+}
+
+// The report is read when it is looked at, by any number of threads.
+TEST_F(MessageTest, SaysOfAReportThatItIsMalformed) {
+  using namespace std::string_literals;
+  for (const std::string& bytes : {"\xa2\x06\x02\x0a\x09"s, "\xa2\x06\x03\x0a\x01\xff"s}) {
+    const grpc::Slice slice(bytes);
+    grpc::ByteBuffer buffer(&slice, 1);
+    const auto result = DecodeReply(*forward_, *FromByteBuffer(&buffer));
+    ASSERT_TRUE(result.ok()) << result.status();
+    const auto detail = GetErrorDetail(result->report.status());
+    ASSERT_TRUE(detail.has_value());
+    EXPECT_EQ(detail->reason, Reason::kMalformedMessage);
+    EXPECT_EQ(detail->field, "report");
+    EXPECT_EQ(result->report->ByteSizeLong(), 0u);
+  }
+  EXPECT_TRUE(Report().status().ok());
+  EXPECT_EQ(Report()->contract(), "");
+}
+
+TEST_F(MessageTest, SharesOneReportAmongCopiesAndThreads) {
+  rlk::v1::CallReport message;
+  message.set_contract(std::string(100, 'c'));
+  const Report report(message.SerializeAsString());
+  std::vector<const rlk::v1::CallReport*> seen(8);
+  {
+    std::vector<std::jthread> threads;
+    for (auto& place : seen) {
+      threads.emplace_back([copy = report, &place] {
+        if (copy->contract().size() == 100 && copy.status().ok()) place = &*copy;
+      });
+    }
+  }
+  for (const auto* place : seen) EXPECT_EQ(place, &*report);
 }
 
 }  // namespace
