@@ -26,7 +26,7 @@ constexpr char kUsage[] = R"(rlk: calls an rlk server.
            random:SHAPE:DTYPE:SEED[:SCALE], e.g. random:2x3x257:bf16:7:30
   rlk digest FILE[#KEY]|random:...  the digest the server reports for that tensor
   rlk bench rpc                 small calls beside an empty gRPC call in the same run
-      --calls N --blocks N      latency: calls a block, blocks (default 2000, 5)
+      --calls N --blocks N      latency: calls a block, blocks (default 200, 50)
       --callers A,B,...         throughput: concurrent callers (default 1,4,16,64)
       --seconds S               throughput: length of a block (default 1)
 

@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kernels/core/tensor_view.h"
@@ -142,9 +143,10 @@ struct PhaseNanos {
 };
 
 struct CallReport {
-  std::string contract;
+  // The registry's own texts.
+  std::string_view contract;
   Backend backend = Backend::kCpu;
-  std::string kernel;
+  std::string_view kernel;
   DeviceInfo device;
   ClaimLevel claim = ClaimLevel::kNone;
   std::vector<Rejection> rejected;

@@ -23,8 +23,7 @@ class FieldWriter {
 
   // Bytes and text, an empty one included.
   void Bytes(int number, std::string_view bytes) {
-    Tag(number, WireType::kBytes);
-    AppendVarint(bytes.size(), out_);
+    TagAnd(number, WireType::kBytes, bytes.size());
     out_.append(bytes);
   }
   void Text(int number, std::string_view text) {
@@ -33,8 +32,7 @@ class FieldWriter {
 
   // Integers, booleans and enums, a zero included.
   void Varint(int number, int64_t value) {
-    Tag(number, WireType::kVarint);
-    AppendVarint(static_cast<uint64_t>(value), out_);
+    TagAnd(number, WireType::kVarint, static_cast<uint64_t>(value));
   }
   void Integer(int number, int64_t value) {
     if (value != 0) Varint(number, value);
@@ -43,10 +41,12 @@ class FieldWriter {
   // A double, a zero included.
   void Double(int number, double value) {
     static_assert(sizeof(value) == 8);
-    Tag(number, WireType::kFixed64);
+    char bytes[kTagBytesMax + sizeof(value)];
+    char* const to = PutVarint(MakeTag(number, WireType::kFixed64), bytes);
     uint64_t bits = 0;
     std::memcpy(&bits, &value, sizeof(bits));
-    for (int shift = 0; shift < 64; shift += 8) out_.push_back(static_cast<char>(bits >> shift));
+    for (size_t i = 0; i < sizeof(bits); ++i) to[i] = static_cast<char>(bits >> (8 * i));
+    out_.append(bytes, static_cast<size_t>(to - bytes) + sizeof(bits));
   }
 
   void PackedIntegers(int number, const Dims& values) {
@@ -63,14 +63,19 @@ class FieldWriter {
     return out_.size();
   }
   void End(size_t begin, uint64_t more = 0) {
-    scratch_.clear();
-    AppendVarint(out_.size() - begin + more, scratch_);
-    out_.insert(begin, scratch_);
+    char length[kVarintBytesMax];
+    const char* const end = PutVarint(out_.size() - begin + more, length);
+    out_.insert(begin, length, static_cast<size_t>(end - length));
   }
 
  private:
+  void TagAnd(int number, WireType type, uint64_t value) {
+    char bytes[kTagBytesMax + kVarintBytesMax];
+    const char* const end = PutVarint(value, PutVarint(MakeTag(number, type), bytes));
+    out_.append(bytes, static_cast<size_t>(end - bytes));
+  }
+
   std::string& out_;
-  std::string scratch_;  // a length; never leaves the string object
 };
 
 }  // namespace rlk::wire

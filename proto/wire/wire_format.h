@@ -34,15 +34,19 @@ inline constexpr uint32_t MakeTag(int field_number, WireType type) {
 inline constexpr int TagFieldNumber(uint32_t tag) { return static_cast<int>(tag >> 3); }
 inline constexpr WireType TagWireType(uint32_t tag) { return static_cast<WireType>(tag & 7); }
 
-inline void AppendVarint(uint64_t value, std::string& out) {
-  char bytes[kVarintBytesMax];
-  size_t size = 0;
+// Writes at most kVarintBytesMax bytes; returns their end.
+inline char* PutVarint(uint64_t value, char* to) {
   while (value >= 0x80) {
-    bytes[size++] = static_cast<char>(value | 0x80);
+    *to++ = static_cast<char>(value | 0x80);
     value >>= 7;
   }
-  bytes[size++] = static_cast<char>(value);
-  out.append(bytes, size);
+  *to++ = static_cast<char>(value);
+  return to;
+}
+
+inline void AppendVarint(uint64_t value, std::string& out) {
+  char bytes[kVarintBytesMax];
+  out.append(bytes, static_cast<size_t>(PutVarint(value, bytes) - bytes));
 }
 
 inline constexpr size_t VarintSize(uint64_t value) {

@@ -77,8 +77,7 @@ absl::StatusOr<AttributeValue> CheckInteger(const AttributeSpec& spec, int64_t g
   return AttributeValue{.kind = spec.kind, .integer = given};
 }
 
-std::vector<DType> AllowedDTypes(const AttributeSpec& spec,
-                                 const std::vector<DType>& input_dtypes) {
+std::vector<DType> AllowedDTypes(const AttributeSpec& spec, std::span<const DType> input_dtypes) {
   std::vector<DType> allowed = spec.dtypes;
   if (spec.same_dtype_as >= 0) {
     const DType same = input_dtypes[static_cast<size_t>(spec.same_dtype_as)];
@@ -89,7 +88,7 @@ std::vector<DType> AllowedDTypes(const AttributeSpec& spec,
 }
 
 absl::StatusOr<AttributeValue> CheckDType(const AttributeSpec& spec, int64_t given,
-                                          const std::vector<DType>& input_dtypes) {
+                                          std::span<const DType> input_dtypes) {
   const std::vector<DType> allowed = AllowedDTypes(spec, input_dtypes);
   for (DType dtype : allowed) {
     if (static_cast<int64_t>(dtype) == given) {
@@ -116,7 +115,7 @@ absl::StatusOr<AttributeValue> CheckEnum(const AttributeSpec& spec, int64_t give
 
 absl::StatusOr<AttributeValue> CheckGiven(const AttributeSpec& spec,
                                           const Call::GivenAttribute& given,
-                                          const std::vector<DType>& input_dtypes) {
+                                          std::span<const DType> input_dtypes) {
   switch (spec.kind) {
     case AttributeKind::kF32:
     case AttributeKind::kF64:
@@ -141,7 +140,7 @@ absl::StatusOr<AttributeValue> CheckGiven(const AttributeSpec& spec,
 // The default goes through the same checks as a value: a signature whose default is out of its own
 // range must not compute.
 absl::StatusOr<AttributeValue> Default(const AttributeSpec& spec,
-                                       const std::vector<DType>& input_dtypes) {
+                                       std::span<const DType> input_dtypes) {
   Call::GivenAttribute given;
   const bool number = spec.kind == AttributeKind::kF32 || spec.kind == AttributeKind::kF64;
   if (number && spec.default_number) {
@@ -162,7 +161,7 @@ absl::StatusOr<AttributeValue> Default(const AttributeSpec& spec,
 
 absl::StatusOr<std::vector<AttributeValue>> CheckAttributes(
     const MethodSignature& signature, const std::vector<Call::GivenAttribute>& given,
-    const std::vector<DType>& input_dtypes) {
+    std::span<const DType> input_dtypes) {
   const auto count = static_cast<int32_t>(signature.attributes.size());
   for (const Call::GivenAttribute& attribute : given) {
     if (attribute.spec < 0 || attribute.spec >= count) {

@@ -153,8 +153,11 @@ absl::Status CallRun::Launch() {
     RLK_RETURN_IF_ERROR(CheckCaller(CancelStage::kLaunch));
     KernelArgs args = MakeKernelArgs(*job_, inputs_, outputs);
     args.workspace = lane_.Workspace(job_->workspace_bytes);
-    job_->launched_ns.store(Nanoseconds(Clock::now().time_since_epoch()),
-                            std::memory_order_release);
+    // For the watchdog, which does not look at the host.
+    if (device_.info().kind != DeviceKind::kHost) {
+      job_->launched_ns.store(Nanoseconds(Clock::now().time_since_epoch()),
+                              std::memory_order_release);
+    }
     RLK_RETURN_IF_ERROR(lane_.Launch(*job_->selection.variant, args));
   }
   return absl::OkStatus();

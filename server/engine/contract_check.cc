@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/core/checked_math.h"
 #include "kernels/core/status.h"
@@ -46,7 +47,7 @@ struct Tensors {
   const Call& call;
   const MethodSignature& signature;
   std::vector<int32_t> begin;
-  std::vector<DType> dtypes;  // of the first tensor of each input spec
+  absl::InlinedVector<DType, 8> dtypes;  // of the first tensor of each input spec
 };
 
 std::string FieldName(const Tensors& tensors, size_t spec, int32_t index) {
@@ -293,9 +294,11 @@ absl::StatusOr<size_t> FindOutput(const MethodSignature& signature, const std::s
                          "the method has no such output");
 }
 
-absl::StatusOr<std::vector<bool>> WantedOutputs(const MethodSignature& signature,
-                                                const CallOptions& options) {
-  std::vector<bool> wanted(signature.outputs.size(), false);
+// By output spec index.
+using Wanted = absl::InlinedVector<bool, 8>;
+
+absl::StatusOr<Wanted> WantedOutputs(const MethodSignature& signature, const CallOptions& options) {
+  Wanted wanted(signature.outputs.size(), false);
   for (const std::string& name : options.wanted_outputs) {
     RLK_ASSIGN_OR_RETURN(const size_t index, FindOutput(signature, name, "options.wanted_outputs"));
     wanted[index] = true;
@@ -364,8 +367,7 @@ absl::StatusOr<Dims> OutputShape(const TensorSpec& spec, const Bindings& binding
 absl::Status PlanOutputs(const Tensors& tensors, const Limits& limits, const Bindings& bindings,
                          int64_t call_bytes, CheckedCall& checked) {
   const MethodSignature& signature = tensors.signature;
-  RLK_ASSIGN_OR_RETURN(const std::vector<bool> wanted,
-                       WantedOutputs(signature, tensors.call.options));
+  RLK_ASSIGN_OR_RETURN(const Wanted wanted, WantedOutputs(signature, tensors.call.options));
   checked.outputs.resize(signature.outputs.size());
   for (size_t i = 0; i < signature.outputs.size(); ++i) {
     if (!wanted[i]) continue;

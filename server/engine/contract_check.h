@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -60,7 +61,7 @@ absl::StatusOr<CheckedCall> CheckCall(const Call& call, const ContractCheckOptio
 // of an input spec, kUnspecified where it is absent.
 absl::StatusOr<std::vector<AttributeValue>> CheckAttributes(
     const MethodSignature& signature, const std::vector<Call::GivenAttribute>& given,
-    const std::vector<DType>& input_dtypes);
+    std::span<const DType> input_dtypes);
 
 // "F32, F16".
 std::string DTypeList(const std::vector<DType>& dtypes);

@@ -69,7 +69,7 @@ struct Engine::Impl {
   absl::Status RefuseAfterLoss(const CallOptions& options) const;
   Executor* Healthy(DeviceKind kind) const;
   void OnLost(const Device& device);
-  void Complete(Job& job, const Done& done, absl::StatusOr<CallResult> outcome);
+  void Complete(Job& job, absl::StatusOr<CallResult>&& outcome);
 
   Engine& engine;
   Observer* const observer;
@@ -184,9 +184,9 @@ void Engine::Impl::Submit(Call call, Done done) {
   job->call = std::move(call);
   job->submitted = now;
   job->now = engine.options_.now;
-  job->on_complete = [this, done = std::move(done)](Job& ended,
-                                                    absl::StatusOr<CallResult> outcome) {
-    Complete(ended, done, std::move(outcome));
+  job->done = std::move(done);
+  job->on_complete = [this](Job& ended, absl::StatusOr<CallResult>&& outcome) {
+    Complete(ended, std::move(outcome));
   };
   const bool reference_asked = job->call.options.verification == Verification::kReference;
   Executor* executor = nullptr;
@@ -354,7 +354,9 @@ void Engine::Impl::OnLost(const Device& device) {
   if (on_device_lost) on_device_lost(info);
 }
 
-void Engine::Impl::Complete(Job& job, const Done& done, absl::StatusOr<CallResult> outcome) {
+void Engine::Impl::Complete(Job& job, absl::StatusOr<CallResult>&& outcome) {
+  // What it holds goes with it: the job itself may live longer, in a lost device.
+  const Done done = std::move(job.done);
   if (job.holds_reference) reference.Release();
   if (observer != nullptr) {
     const CallReport* report = outcome.ok() ? &outcome->report : nullptr;

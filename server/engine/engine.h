@@ -52,7 +52,8 @@ class Executor;
 
 class Engine {
  public:
-  using Done = std::function<void(absl::StatusOr<CallResult>)>;
+  // Takes the outcome by reference: a result is large, and most callers only read it.
+  using Done = std::function<void(absl::StatusOr<CallResult>&&)>;
 
   // `registry` is bound. `devices` holds the host device and one device per GPU. Neither
   // `registry`, `observer` nor `resolver` is owned; observer and resolver may be null.

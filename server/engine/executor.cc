@@ -136,7 +136,6 @@ bool Executor::TryRunInline(const std::shared_ptr<Job>& job) {
     if (!lock.owns_lock()) continue;
     // Under the lane's lock, so that a loss seen here cannot be followed by a use of the lane.
     if (lost_) return false;
-    job->admitted = Clock::now();
     CallRun run(*device_, *candidate->lane, job);
     run.Start();
     run.Finish();

@@ -7,11 +7,9 @@
 
 namespace rlk::server {
 
-bool Job::Complete(absl::StatusOr<CallResult> outcome) {
+bool Job::Complete(absl::StatusOr<CallResult>&& outcome) {
   if (completed_.exchange(true, std::memory_order_acq_rel)) return false;
-  // What the callback holds goes with it: the job itself may live longer, in a lost device.
-  const auto complete = std::move(on_complete);
-  complete(*this, std::move(outcome));
+  on_complete(*this, std::move(outcome));
   return true;
 }
 
@@ -20,6 +18,7 @@ absl::Status Job::CheckCaller() const {
     return MakeError(absl::StatusCode::kCancelled, {Reason::kCancelled, {}, {}, {}},
                      "the caller cancelled the call");
   }
+  if (call.deadline == Clock::time_point::max()) return absl::OkStatus();
   if ((now != nullptr ? now() : Clock::now()) >= call.deadline) {
     return MakeError(absl::StatusCode::kDeadlineExceeded, {Reason::kDeadlineExceeded, {}, {}, {}},
                      "the deadline passed before the call was done");

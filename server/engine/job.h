@@ -31,10 +31,13 @@ struct Job {
   Selection selection;
   int64_t workspace_bytes = 0;
   Clock::time_point submitted;
+  // Into the queue; not set where the call does not wait.
   Clock::time_point admitted;
   CallResult result;
   // Set by the engine; runs on the thread that completes the job.
-  std::function<void(Job&, absl::StatusOr<CallResult>)> on_complete;
+  std::function<void(Job&, absl::StatusOr<CallResult>&&)> on_complete;
+  // What the caller of the engine waits for; the engine's to call.
+  std::function<void(absl::StatusOr<CallResult>&&)> done;
   // The clock of deadlines.
   Clock::time_point (*now)() = nullptr;
   // Holds a place in the reference pool.
@@ -46,7 +49,7 @@ struct Job {
   int64_t queued_bytes() const { return checked.input_bytes; }
 
   // False when somebody else has completed the job. Calls on_complete otherwise.
-  bool Complete(absl::StatusOr<CallResult> outcome);
+  bool Complete(absl::StatusOr<CallResult>&& outcome);
   bool completed() const { return completed_.load(std::memory_order_acquire); }
 
   // CANCELLED (kCancelled) or DEADLINE_EXCEEDED (kDeadlineExceeded) when nobody waits any more.

@@ -57,6 +57,7 @@ struct Metrics::Impl final : prometheus::Collectable {
         families.devices[i].memory->Set(static_cast<double>(devices[i]->memory_bytes_in_use()));
       }
     }
+    families.in_flight->Set(static_cast<double>(in_flight.load(std::memory_order_relaxed)));
     return families.registry.Collect();
   }
 
@@ -68,6 +69,7 @@ struct Metrics::Impl final : prometheus::Collectable {
   }
 
   Families families;
+  std::atomic<int64_t> in_flight{0};
   mutable std::mutex mutex;
   std::vector<const Device*> devices;
   // The exposer takes a weak reference.
@@ -120,7 +122,7 @@ void Metrics::OnQueue(const DeviceInfo& device, int64_t calls, int64_t bytes) {
 }
 
 void Metrics::OnInFlight(int64_t delta) {
-  impl_->families.in_flight->Increment(static_cast<double>(delta));
+  impl_->in_flight.fetch_add(delta, std::memory_order_relaxed);
 }
 
 void Metrics::OnRejected(Reason reason) {

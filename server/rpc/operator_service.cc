@@ -5,7 +5,6 @@
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
-#include <grpcpp/support/slice.h>
 
 // Completes the raw callback handler types; this order is needed.
 #include <grpcpp/impl/codegen/server_callback_handlers.h>
@@ -37,33 +36,6 @@ struct ServedMethod {
   const google::protobuf::Descriptor* response = nullptr;
   const OperatorServiceContext* context = nullptr;
 };
-
-void ReleaseOwner(void* owner) { delete static_cast<std::shared_ptr<const void>*>(owner); }
-
-// A long payload's slice refers to the output's memory and releases it when the transport is done.
-// Text and short payloads are copied, neighbours into one slice: a slice costs more than the copy.
-void FillBuffer(wire::OutputBytes pieces, grpc::ByteBuffer* buffer) {
-  constexpr size_t kCopyBelow = 1024;
-  std::vector<grpc::Slice> slices;
-  std::string small;
-  const auto flush = [&slices, &small] {
-    if (!small.empty()) slices.emplace_back(small.data(), small.size());
-    small.clear();
-  };
-  for (wire::OutputPiece& piece : pieces) {
-    small.append(piece.text);
-    if (piece.payload.size() < kCopyBelow) {
-      small.append(reinterpret_cast<const char*>(piece.payload.data()), piece.payload.size());
-      continue;
-    }
-    flush();
-    auto* owner = new std::shared_ptr<const void>(std::move(piece.owner));
-    slices.emplace_back(const_cast<std::byte*>(piece.payload.data()), piece.payload.size(),
-                        ReleaseOwner, owner);
-  }
-  flush();
-  *buffer = grpc::ByteBuffer(slices.data(), slices.size());
-}
 
 steady_clock::time_point SteadyDeadline(const grpc::CallbackServerContext& context) {
   const auto deadline = context.deadline();
@@ -109,8 +81,8 @@ class CallReactor final : public grpc::ServerUnaryReactor,
     call->deadline = SteadyDeadline(*context);
     call->cancelled = std::shared_ptr<const CancelFlag>(self_, &cancelled_);
     call->trace_id = trace_id_;
-    served_.context->engine->Submit(
-        *std::move(call), [this](absl::StatusOr<CallResult> result) { Reply(std::move(result)); });
+    served_.context->engine->Submit(*std::move(call),
+                                    [this](absl::StatusOr<CallResult>&& result) { Reply(result); });
   }
 
   void OnCancel() override { cancelled_.store(true, std::memory_order_relaxed); }
@@ -155,7 +127,7 @@ class CallReactor final : public grpc::ServerUnaryReactor,
     FinishError(status);
   }
 
-  void Reply(absl::StatusOr<CallResult> result) {
+  void Reply(const absl::StatusOr<CallResult>& result) {
     if (!result.ok()) {
       FinishError(result.status());
       return;

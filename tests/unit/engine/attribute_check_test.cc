@@ -25,7 +25,7 @@ class AttributeCheck : public testing::Test {
     for (const auto& attribute : given) required = required || attribute.spec == Rich::kRequired;
     if (!required) given.push_back({.spec = Rich::kRequired, .number = 1});
     const MethodSignature& signature = registry_->Find("toy.rich")->signature;
-    return CheckAttributes(signature, given, {a, {}, {}, {}, {}});
+    return CheckAttributes(signature, given, std::vector<DType>{a, {}, {}, {}, {}});
   }
 
   std::unique_ptr<Registry> registry_ = test::MakeToyRegistry();
@@ -147,7 +147,8 @@ TEST_F(AttributeCheck, IntegersBooleansDTypesEnums) {
 
 TEST_F(AttributeCheck, RefusesAnAbsentRequiredAttribute) {
   const MethodSignature& signature = registry_->Find("toy.rich")->signature;
-  const auto values = CheckAttributes(signature, {}, {DType::kF32, {}, {}, {}, {}});
+  const auto values =
+      CheckAttributes(signature, {}, std::vector<DType>{DType::kF32, {}, {}, {}, {}});
   const auto detail = GetErrorDetail(values.status());
   ASSERT_TRUE(detail.has_value());
   EXPECT_EQ(detail->field, "required");
