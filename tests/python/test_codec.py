@@ -72,6 +72,20 @@ def test_layouts(layout):
     assert np.array_equal(before, array)
 
 
+@pytest.mark.parametrize(
+    "dtype", [np.float32, np.float16, ml_dtypes.bfloat16, np.float64, np.int32, np.int64]
+)
+def test_arrays_of_the_other_byte_order_keep_their_values(dtype):
+    values = np.array([[0, 1, 2], [77, 5, 100]]).astype(dtype)
+    swapped = values.byteswap().view(values.dtype.newbyteorder(">"))
+    assert swapped.dtype.byteorder == ">"
+    before = swapped.tobytes()
+    _, message = build({"x": swapped})
+    _, native = build({"x": values})
+    assert message.x == native.x
+    assert swapped.tobytes() == before
+
+
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
 @pytest.mark.parametrize("step", [1, -1, 2])
 def test_sixteen_bit_patterns_are_bits(dtype, step):

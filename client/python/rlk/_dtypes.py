@@ -59,7 +59,8 @@ def to_numpy(number: int) -> Optional[np.dtype]:
 
 def from_numpy(dtype: np.dtype) -> Optional[int]:
     """The rlk.v1.DataType number of a numpy dtype of either byte order, or None."""
-    return _BY_NUMPY.get(dtype.newbyteorder("<") if dtype.kind in "iuf" else dtype)
+    # bfloat16 is of no kind that numpy knows, but has a byte order all the same.
+    return _BY_NUMPY.get(dtype.newbyteorder("=") if dtype.byteorder == ">" else dtype)
 
 
 def is_torch_dtype(value: Any) -> bool:

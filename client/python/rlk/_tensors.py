@@ -82,7 +82,7 @@ def _numpy_source(field: str, array: np.ndarray) -> Source:
             field, str(array.dtype), allowed, f"dtype {array.dtype} is none of rlk's"
         )
     if array.dtype.byteorder == ">":
-        array = array.byteswap().view(array.dtype.newbyteorder("<"))
+        array = array.byteswap().view(array.dtype.newbyteorder("="))
     return Source(dtype, array, None)
 
 
