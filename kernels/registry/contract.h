@@ -16,6 +16,13 @@ enum class ClaimLevel : uint8_t {
   kL3Portable = 4,
 };
 
+// Whether a claim is enough where `minimum` is asked for. The levels are an order but for L2:
+// equality with a named library is a property of its own, and bits that are the same on CPU and GPU
+// (L3) need not be that library's.
+constexpr bool Satisfies(ClaimLevel claim, ClaimLevel minimum) {
+  return minimum == ClaimLevel::kL2Provider ? claim == minimum : claim >= minimum;
+}
+
 enum class Backend : uint8_t { kCudaSm90 = 0, kCuda = 1, kCpu = 2, kGolden = 3 };
 inline constexpr int kBackendCount = 4;
 

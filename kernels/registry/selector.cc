@@ -155,11 +155,13 @@ class Selector {
       }
     }
     const ClaimLevel level = claim->On(query_.compute_capability);
-    if (level < query_.minimum_claim) {
+    if (!Satisfies(level, query_.minimum_claim)) {
       best_claim_ = std::max(best_claim_, level);
       claim_too_low_ = true;
       Reject(variant.backend, variant.kernel,
-             absl::StrCat("claim ", Text(ClaimText(level)), " is below the minimum ",
+             absl::StrCat("claim ", Text(ClaimText(level)),
+                          level < query_.minimum_claim ? " is below the minimum "
+                                                       : " does not include the minimum ",
                           Text(ClaimText(query_.minimum_claim))));
       return false;
     }
@@ -201,7 +203,9 @@ class Selector {
     if (claim_too_low_) {
       return Unavailable(Reason::kClaimTooLow, "options.minimum_claim",
                          ClaimText(query_.minimum_claim),
-                         absl::StrCat("at most ", Text(ClaimText(best_claim_))),
+                         Satisfies(best_claim_, ClaimLevel::kL3Portable)
+                             ? "L0, L1, L3"
+                             : absl::StrCat("at most ", Text(ClaimText(best_claim_))),
                          absl::StrCat("no variant claims ", Text(ClaimText(query_.minimum_claim)),
                                       " for ", contract, details()));
     }

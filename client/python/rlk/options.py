@@ -26,7 +26,7 @@ class CallOptions:
         contract: a contract id; by default the method's first.
         backend: a backend's name; by default the server selects.
         mode: "strict" (default: a fallback is an error) or "auto" (allowed, and reported).
-        minimum_claim: "L0" .. "L3"; by default L1.
+        minimum_claim: "L0" .. "L3"; by default L1. L3 does not include L2.
         verify: "repeat" (run twice; a differing bit is a DataLossError) or "reference" (compare
             with the FP64 reference under the tolerance contract; the report has the result).
         digests: "tensor", "rows", or several of them; True means "tensor".

@@ -265,6 +265,16 @@ TEST(Select, ChoosesTheFirstApplicableVariant) {
        ClaimLevel::kL3Portable,
        {"cuda_sm90: claim L1 is below the minimum L3"},
        ""},
+      {"a provider's bits where they are asked for",
+       [](World& w) {
+         w.query.minimum_claim = ClaimLevel::kL2Provider;
+         w.variant(Backend::kCuda).contracts = {{kPortable, ClaimLevel::kL2Provider}};
+       },
+       "op_cuda",
+       kPortable,
+       ClaimLevel::kL2Provider,
+       {"cuda_sm90: claim L3 does not include the minimum L2"},
+       ""},
       {"no minimum takes any claim",
        [](World& w) {
          w.query.minimum_claim = ClaimLevel::kNone;
@@ -385,6 +395,10 @@ TEST(Select, RefusesWithReasonFieldValueAndAllowedSet) {
        },
        kPrecondition, Reason::kClaimTooLow, "options.minimum_claim", "L3", "at most L1",
        "claim L1 is below the minimum L3"},
+      {"bits that are portable where a provider's are asked for",
+       [](World& w) { w.query.minimum_claim = ClaimLevel::kL2Provider; }, kPrecondition,
+       Reason::kClaimTooLow, "options.minimum_claim", "L2", "L0, L1, L3",
+       "claim L3 does not include the minimum L2"},
       {"STRICT refuses a fallback", [](World& w) { w.FailToLoad(Backend::kCudaSm90); },
        kPrecondition, Reason::kFallbackRefused, "options.mode", "STRICT", "AUTO",
        "cuda_sm90 applies but failed to load (known answers failed)"},
