@@ -16,7 +16,7 @@ grpc::Status Rich(grpc::StatusCode code, const std::string& message, const std::
   google::rpc::ErrorInfo info;
   info.set_domain(domain);
   info.set_reason(reason);
-  (*info.mutable_metadata())["field"] = "x";
+  (*info.mutable_metadata())["field"] = std::string("x");
   (*info.mutable_metadata())["value"] = "F64";
   (*info.mutable_metadata())["allowed"] = "F32, BF16";
   status.add_details()->PackFrom(info);

@@ -38,7 +38,7 @@ TEST(Link, ErrorDetailsRoundTrip) {
   google::rpc::ErrorInfo info;
   info.set_reason("REASON");
   info.set_domain("rlk");
-  (*info.mutable_metadata())["field"] = "x";
+  (*info.mutable_metadata())["field"] = std::string("x");
   google::rpc::Status status;
   status.add_details()->PackFrom(info);
   google::rpc::Status parsed;
