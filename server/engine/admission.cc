@@ -14,21 +14,17 @@ Admission::Admission(const Limits& limits, int lanes)
 
 absl::Status Admission::Admit(int64_t bytes) {
   if (calls_ >= calls_max_) {
-    return MakeError(absl::StatusCode::kResourceExhausted,
-                     {Reason::kQueueFull,
-                      {},
-                      std::to_string(calls_) + " calls",
-                      "at most " + std::to_string(calls_max_) + " (queue_calls_max)",
-                      retry_after_ms()},
-                     "too many calls wait");
+    return MakeError(
+        absl::StatusCode::kResourceExhausted,
+        {Reason::kQueueFull, "queue_calls_max", std::to_string(calls_) + " calls",
+         "at most " + std::to_string(calls_max_) + " (queue_calls_max)", retry_after_ms()},
+        "too many calls wait");
   }
   // Neither term is negative and bytes_ is at most one call above bytes_max_: no overflow.
   if (calls_ > 0 && bytes > bytes_max_ - bytes_) {
     return MakeError(
         absl::StatusCode::kResourceExhausted,
-        {Reason::kBytesExhausted,
-         {},
-         std::to_string(bytes) + " bytes",
+        {Reason::kBytesExhausted, "queue_bytes_max", std::to_string(bytes) + " bytes",
          "at most " + std::to_string(bytes_max_) + " bytes (queue_bytes_max), of which " +
              std::to_string(bytes_) + " are taken",
          retry_after_ms()},

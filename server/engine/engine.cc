@@ -153,7 +153,8 @@ std::vector<const Device*> Engine::devices() const {
 absl::Status Engine::Impl::Enter() {
   std::lock_guard<std::mutex> lock(mutex);
   if (draining || !started) {
-    return MakeError(absl::StatusCode::kUnavailable, {Reason::kDraining, {}, {}, {}},
+    return MakeError(absl::StatusCode::kUnavailable,
+                     {Reason::kDraining, "server", draining ? "draining" : "starting", "serving"},
                      draining ? "the server is shutting down" : "the engine has not started");
   }
   ++in_flight;

@@ -34,11 +34,8 @@ int64_t Since(Clock::time_point start) {
 
 absl::Status OutOfMemory(int64_t bytes) {
   return MakeError(absl::StatusCode::kResourceExhausted,
-                   {Reason::kDeviceMemoryExhausted,
-                    {},
-                    std::to_string(bytes) + " bytes",
-                    "the memory of the host",
-                    100},
+                   {Reason::kDeviceMemoryExhausted, "device", std::to_string(bytes) + " bytes",
+                    "the memory of the host", 100},
                    "the host has no memory for the call");
 }
 

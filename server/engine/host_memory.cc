@@ -139,11 +139,8 @@ absl::StatusOr<HostBytes> CopyBytes(const HostBytes& bytes, int64_t alignment) {
 absl::Status HostMemoryError(int64_t bytes) {
   constexpr int64_t kRetryMs = 100;
   return MakeError(absl::StatusCode::kResourceExhausted,
-                   {Reason::kBytesExhausted,
-                    {},
-                    std::to_string(bytes) + " bytes",
-                    "the memory of the host",
-                    kRetryMs},
+                   {Reason::kBytesExhausted, "host memory", std::to_string(bytes) + " bytes",
+                    "the memory of the host", kRetryMs},
                    "the host has no memory for the call");
 }
 

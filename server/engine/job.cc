@@ -1,5 +1,6 @@
 #include "server/engine/job.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -15,12 +16,21 @@ bool Job::Complete(absl::StatusOr<CallResult>&& outcome) {
 
 absl::Status Job::CheckCaller() const {
   if (call.cancelled != nullptr && call.cancelled->load(std::memory_order_acquire)) {
-    return MakeError(absl::StatusCode::kCancelled, {Reason::kCancelled, {}, {}, {}},
+    return MakeError(absl::StatusCode::kCancelled, {Reason::kCancelled, "call", "cancelled", {}},
                      "the caller cancelled the call");
   }
   if (call.deadline == Clock::time_point::max()) return absl::OkStatus();
-  if ((now != nullptr ? now() : Clock::now()) >= call.deadline) {
-    return MakeError(absl::StatusCode::kDeadlineExceeded, {Reason::kDeadlineExceeded, {}, {}, {}},
+  const Clock::time_point at = now != nullptr ? now() : Clock::now();
+  if (at >= call.deadline) {
+    // Times since the arrival, in milliseconds.
+    const auto since = [this](Clock::time_point time) {
+      return std::to_string(Nanoseconds(std::max(time, call.received) - call.received) /
+                            1'000'000) +
+             " ms";
+    };
+    return MakeError(absl::StatusCode::kDeadlineExceeded,
+                     {Reason::kDeadlineExceeded, "deadline", since(call.deadline),
+                      "more than " + since(at) + ", which the call took so far"},
                      "the deadline passed before the call was done");
   }
   return absl::OkStatus();
@@ -49,7 +59,8 @@ std::vector<MutableTensorView> PlannedViews(const CheckedCall& checked) {
 
 absl::Status DeviceLostError(const DeviceInfo& device, std::string_view message) {
   return MakeError(absl::StatusCode::kUnavailable,
-                   {Reason::kDeviceLost, {}, device.name.empty() ? device.uuid : device.name, {}},
+                   {Reason::kDeviceLost, "device", device.name.empty() ? device.uuid : device.name,
+                    "a healthy device"},
                    message);
 }
 

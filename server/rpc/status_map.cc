@@ -7,6 +7,7 @@
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 #include "kernels/core/status.h"
+#include "server/rpc/error_texts.h"
 
 namespace rlk::server {
 namespace {
@@ -30,16 +31,21 @@ void AddDetails(const absl::Status& status, const ErrorDetail& detail, google::r
   google::rpc::ErrorInfo info;
   info.set_domain("rlk");
   info.set_reason(std::string(ReasonName(detail.reason)));
+  const ErrorTexts texts = TextsOf(detail.reason);
+  const auto text = [](const std::string& precise, std::string_view otherwise) {
+    return precise.empty() ? std::string(otherwise) : Clean(precise);
+  };
+  const std::string field = text(detail.field, texts.field);
   auto& metadata = *info.mutable_metadata();
-  if (!detail.field.empty()) metadata["field"] = Clean(detail.field);
-  if (!detail.value.empty()) metadata["value"] = Clean(detail.value);
-  if (!detail.allowed.empty()) metadata["allowed"] = Clean(detail.allowed);
+  metadata["field"] = field;
+  metadata["value"] = text(detail.value, texts.value);
+  metadata["allowed"] = text(detail.allowed, texts.allowed);
   out.add_details()->PackFrom(info);
 
-  if (status.code() == absl::StatusCode::kInvalidArgument && !detail.field.empty()) {
+  if (status.code() == absl::StatusCode::kInvalidArgument) {
     google::rpc::BadRequest bad_request;
     auto* violation = bad_request.add_field_violations();
-    violation->set_field(Clean(detail.field));
+    violation->set_field(field);
     violation->set_description(out.message());
     out.add_details()->PackFrom(bad_request);
   }

@@ -6,7 +6,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <fstream>
+#include <iterator>
+#include <map>
 #include <set>
+#include <utility>
 
 #include "kernels/core/limits.h"
 #include "kernels/core/status.h"
@@ -113,6 +117,39 @@ TEST(StatusMapTest, CarriesReasonFieldValueAllowedAndViolation) {
                                 {"field", "x"}, {"value", "F64"}, {"allowed", "F32, F16"}}));
   EXPECT_EQ(facts.violated_field, "x");
   EXPECT_FALSE(facts.has_retry_info);
+}
+
+// Whoever made the error: a caller finds a field, its value and what is allowed, and the page lists
+// what stands there where nothing more precise is known.
+TEST(StatusMapTest, EveryReasonNamesFieldValueAndAllowed) {
+  std::ifstream file(RLK_SOURCE_DIR "/server/rpc/README.md");
+  const std::string page((std::istreambuf_iterator<char>(file)), {});
+  for (int i = 0; i < kReasonCount; ++i) {
+    const auto reason = static_cast<Reason>(i);
+    const std::string name(ReasonName(reason));
+    ErrorDetail bare;
+    bare.reason = reason;
+    const ErrorFacts facts =
+        FactsOf(ToGrpcStatus(MakeError(absl::StatusCode::kInvalidArgument, bare, "why")));
+    EXPECT_EQ(facts.reason, name);
+    ASSERT_EQ(facts.metadata.size(), 3u) << name;
+    std::string row = "| " + name + " |";
+    for (const char* key : {"field", "value", "allowed"}) {
+      const auto found = facts.metadata.find(key);
+      ASSERT_NE(found, facts.metadata.end()) << name << " " << key;
+      EXPECT_NE(found->second, "") << name << " " << key;
+      row += " " + found->second + " |";
+    }
+    EXPECT_NE(page.find(row), std::string::npos) << "server/rpc/README.md lacks: " << row;
+    EXPECT_EQ(facts.violated_field, facts.metadata.at("field")) << name;
+
+    const ErrorDetail precise = {reason, "f", "v", "a"};
+    const ErrorFacts kept =
+        FactsOf(ToGrpcStatus(MakeError(absl::StatusCode::kUnavailable, precise, "why")));
+    EXPECT_EQ(kept.metadata, (std::map<std::string, std::string>{
+                                 {"field", "f"}, {"value", "v"}, {"allowed", "a"}}));
+    EXPECT_EQ(kept.violated_field, "");
+  }
 }
 
 TEST(StatusMapTest, RetryInfoOnlyWhereARetryHelps) {
