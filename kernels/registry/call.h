@@ -119,6 +119,9 @@ struct OutputCheck {
   bool passed = false;
   int64_t compared = 0;
   int64_t mismatched = 0;
+  // REFERENCE: elements that are infinite or NaN where the reference is finite, and with it every
+  // input that they depend on.
+  int64_t nonfinite = 0;
   double max_abs_error = 0, max_rel_error = 0, atol = 0, rtol = 0;
 };
 

@@ -164,6 +164,7 @@ OutputCheck CompareWithReference(const std::string& output, DType dtype,
   for (size_t i = 0; i < gold.size(); ++i) {
     const double value = ElementValue(dtype, values.data() + i * element);
     if (!Within(value, gold[i], overflow, tolerance)) ++check.mismatched;
+    if (std::isfinite(gold[i]) && !std::isfinite(value)) ++check.nonfinite;
     const double error = std::fabs(value - gold[i]);
     if (!std::isfinite(error)) continue;
     check.max_abs_error = std::max(check.max_abs_error, error);

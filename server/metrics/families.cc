@@ -136,6 +136,12 @@ void Families::AddCalls(const Registry& methods_registry) {
   auto& fallbacks =
       CounterFamily(registry, "rlk_fallback_total",
                     "Calls that ran on a lower backend because a higher one did not load.");
+  // Counted where a reference is computed anyway: a pass over every output of every call would cost
+  // a memory-bound kernel as much again.
+  auto& nonfinite =
+      CounterFamily(registry, "rlk_nonfinite_total",
+                    "Elements of outputs that are infinite or NaN where the FP64 reference is "
+                    "finite, in calls with REFERENCE verification.");
   for (const auto& method : methods_registry.methods()) {
     const std::string& name = method->signature.operator_name;
     const Labels labels = {{"operator", name},
@@ -152,6 +158,7 @@ void Families::AddCalls(const Registry& methods_registry) {
       }
     }
     series.duration = &durations.Add(labels, CallSeconds());
+    series.nonfinite = &nonfinite.Add(labels);
     series.fallback = &fallbacks.Add({{"operator", name}});
   }
   constexpr std::array<const char*, kPhaseCount> kPhases = {"receive", "queue",     "stage_in",

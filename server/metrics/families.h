@@ -45,6 +45,7 @@ struct MethodSeries {
   std::array<prometheus::Counter*, kCodeCount> requests = {};
   prometheus::Histogram* duration = nullptr;
   prometheus::Counter* fallback = nullptr;
+  prometheus::Counter* nonfinite = nullptr;
 };
 
 struct DeviceSeries {

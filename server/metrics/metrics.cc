@@ -142,10 +142,15 @@ void Metrics::OnDeviceError(const DeviceInfo& device, bool sticky) {
   }
 }
 
-void Metrics::OnVerification(const Method&, const VerificationReport& report) {
+void Metrics::OnVerification(const Method& method, const VerificationReport& report) {
   if (report.kind == Verification::kNone) return;
   const int kind = report.kind == Verification::kRepeat ? 0 : 1;
   Increment(impl_->families.verifications[kind][report.passed ? 1 : 0]);
+  const auto series = impl_->families.methods.find(&method);
+  if (series == impl_->families.methods.end()) return;
+  int64_t nonfinite = 0;
+  for (const OutputCheck& output : report.outputs) nonfinite += output.nonfinite;
+  series->second.nonfinite->Increment(static_cast<double>(nonfinite));
 }
 
 void Metrics::OnSent(int64_t ns) {

@@ -90,6 +90,22 @@ TEST(MetricsTest, EveryReasonOfARefusalHasASeries) {
   }
 }
 
+TEST(MetricsTest, CountsWhatTheArithmeticMadeNonFinite) {
+  const Registry registry = BoundRegistry();
+  server::Metrics metrics(registry, {Host()}, {"1", "c", "none", "none"});
+  const Method& method = *registry.Find("final_logit_softcap.backward");
+  VerificationReport report;
+  report.kind = Verification::kReference;
+  report.outputs = {{.name = "a", .nonfinite = 2}, {.name = "b", .nonfinite = 3}};
+  metrics.OnVerification(method, report);
+  const auto value = [&](const char* direction) {
+    return SeriesValue(metrics.Text(), std::string("rlk_nonfinite_total{direction=\"") + direction +
+                                           "\",operator=\"final_logit_softcap\"}");
+  };
+  EXPECT_EQ(value("backward"), 5);
+  EXPECT_EQ(value("forward"), 0);
+}
+
 TEST(MetricsTest, CallsMoveTheSeries) {
   TestServer server;
   const auto stub = rlk::v1::ActivationService::NewStub(DefaultChannel(server.tcp()));

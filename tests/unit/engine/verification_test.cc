@@ -110,6 +110,18 @@ TEST(CompareWithReference, OverflowFollowsTheDType) {
   EXPECT_FALSE(Judge<double>(DType::kF64, {kInfinity}, {1e308}, {}).passed);
 }
 
+TEST(CompareWithReference, CountsWhatIsNonFiniteOnlyHere) {
+  const auto infinity = std::numeric_limits<float>::infinity();
+  const auto nan = std::numeric_limits<float>::quiet_NaN();
+  // Of all nine pairs, those whose reference is finite and whose value is not.
+  const OutputCheck check =
+      Judge<float>(DType::kF32, {1, infinity, nan, 1, infinity, nan, 1, infinity, nan},
+                   {1, 1, 1, kInfinity, kInfinity, kInfinity, kNan, kNan, kNan}, {1e9, 1e9});
+  EXPECT_EQ(check.nonfinite, 2);
+  // A finite value that the dtype cannot hold.
+  EXPECT_EQ(Judge<uint16_t>(DType::kF16, {0x7c00, 0x3c00}, {65520, 1}, {}).nonfinite, 1);
+}
+
 TEST(CompareBits, CountsElementsAndNamesTheFirst) {
   std::vector<float> values(100, 1.0f);
   const HostBytes a = test::ToBytes(values, 3);
