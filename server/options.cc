@@ -29,6 +29,10 @@ ABSL_FLAG(double, drain_delay_seconds, 0,
           "At SIGTERM: how long to go on serving as NOT_SERVING, so that balancers notice");
 ABSL_FLAG(int64_t, watchdog_ms, 30000,
           "A kernel that runs longer takes its device out of rotation");
+ABSL_FLAG(int64_t, keepalive_ms, 60000,
+          "A connection that was silent so long is asked whether its peer is still there");
+ABSL_FLAG(int64_t, keepalive_timeout_ms, 20000,
+          "How long a peer has to answer before its connection is closed");
 ABSL_FLAG(double, selftest_interval_seconds, 60, "Interval of the self-test; 0 turns it off");
 ABSL_FLAG(std::string, log_level, "info", "debug, info, warning or error");
 ABSL_FLAG(int64_t, rank_max, rlk::Limits().rank_max, "Limit: dimensions of a tensor");
@@ -38,6 +42,8 @@ ABSL_FLAG(int64_t, call_bytes_max, rlk::Limits().call_bytes_max,
           "Limit: payload of one call, inputs and outputs");
 ABSL_FLAG(int64_t, inline_bytes_max, rlk::Limits().inline_bytes_max,
           "Limit: a request message, framing included; tensors and row digests of a reply");
+ABSL_FLAG(int64_t, header_bytes_max, rlk::Limits().header_bytes_max,
+          "Limit: a request message without its tensors' elements");
 ABSL_FLAG(int64_t, message_bytes_max, rlk::Limits().message_bytes_max,
           "Limit: a received message; gRPC refuses what is above");
 ABSL_FLAG(int64_t, queue_calls_max, rlk::Limits().queue_calls_max,
@@ -260,6 +266,7 @@ absl::Status ReadLimits(const FlagReader& reader, Limits& limits) {
   RLK_RETURN_IF_ERROR(read("call_bytes_max", 4096 * kGiB, limits.call_bytes_max));
   RLK_RETURN_IF_ERROR(read("message_bytes_max", kMessageMax, limits.message_bytes_max));
   RLK_RETURN_IF_ERROR(read("inline_bytes_max", kMessageMax, limits.inline_bytes_max));
+  RLK_RETURN_IF_ERROR(read("header_bytes_max", kMessageMax, limits.header_bytes_max));
   RLK_RETURN_IF_ERROR(read("queue_calls_max", 1 << 20, limits.queue_calls_max));
   RLK_RETURN_IF_ERROR(read("queue_bytes_max", 4096 * kGiB, limits.queue_bytes_max));
   RLK_RETURN_IF_ERROR(read("attribute_text_bytes_max", 1 << 20, limits.attribute_text_bytes_max));
@@ -305,6 +312,9 @@ absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& arguments) 
   RLK_RETURN_IF_ERROR(reader.Seconds("drain_seconds", options.drain_seconds));
   RLK_RETURN_IF_ERROR(reader.Seconds("drain_delay_seconds", options.drain_delay_seconds));
   RLK_RETURN_IF_ERROR(reader.Integer("watchdog_ms", 1, 86400000, options.watchdog_ms));
+  RLK_RETURN_IF_ERROR(reader.Integer("keepalive_ms", 1, 86400000, options.keepalive_ms));
+  RLK_RETURN_IF_ERROR(
+      reader.Integer("keepalive_timeout_ms", 1, 86400000, options.keepalive_timeout_ms));
   RLK_RETURN_IF_ERROR(
       reader.Seconds("selftest_interval_seconds", options.selftest_interval_seconds));
   const std::string level = reader.Text("log_level");

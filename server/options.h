@@ -28,6 +28,10 @@ struct Options {
   double drain_seconds = 5;
   double drain_delay_seconds = 0;
   int64_t watchdog_ms = 30000;
+  // A connection that was silent so long is asked whether its peer is there, and closed where there
+  // is no answer within the second time.
+  int64_t keepalive_ms = 60000;
+  int64_t keepalive_timeout_ms = 20000;
   // 0 turns the self-test off.
   double selftest_interval_seconds = 60;
   LogLevel log_level = LogLevel::kInfo;

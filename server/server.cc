@@ -74,8 +74,9 @@ std::string UnixTarget(const std::string& path) {
   return "unix:" + absl::StrReplaceAll(path, {{"%", "%25"}});
 }
 
-// gRPC does not say why it could not bind; a bind of our own does.
-std::string BindProblem(const std::string& address) {
+// Whoever listens does not say why it could not; a bind of our own does. `otherwise` where that one
+// can.
+std::string BindProblem(const std::string& address, std::string otherwise) {
   const size_t colon = address.rfind(':');
   std::string host = address.substr(0, colon);
   if (host.size() > 2 && host.front() == '[') host = host.substr(1, host.size() - 2);
@@ -85,7 +86,7 @@ std::string BindProblem(const std::string& address) {
   addrinfo* found = nullptr;
   const int error = getaddrinfo(host.c_str(), address.c_str() + colon + 1, &hints, &found);
   if (error != 0) return gai_strerror(error);
-  std::string problem = "gRPC could not listen";
+  std::string problem = std::move(otherwise);
   for (const addrinfo* entry = found; entry != nullptr; entry = entry->ai_next) {
     const int fd = socket(entry->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0) continue;
@@ -96,9 +97,9 @@ std::string BindProblem(const std::string& address) {
   return problem;
 }
 
-absl::Status ListenError(const char* flag, const std::string& address, const std::string& why) {
-  return InvalidArgument(Reason::kUnknownOption, flag, address, "an address that is free",
-                         "cannot listen: " + why);
+absl::Status ListenError(const char* flag, const std::string& address, const std::string& why,
+                         std::string_view allowed = "an address that is free") {
+  return InvalidArgument(Reason::kUnknownOption, flag, address, allowed, "cannot listen: " + why);
 }
 
 // Logs how long each phase of the start took.
@@ -142,7 +143,8 @@ BuildLabels Labels(const Provenance& provenance) {
 }
 
 // Listeners and everything that concerns HTTP/2.
-void ConfigureTransport(const Limits& limits, grpc::ServerBuilder& builder) {
+void ConfigureTransport(const Options& options, grpc::ServerBuilder& builder) {
+  const Limits& limits = options.limits;
   builder.SetMaxReceiveMessageSize(static_cast<int>(limits.message_bytes_max));
   builder.SetMaxSendMessageSize(-1);
   // A second server on the port is an error and does not share it silently.
@@ -151,8 +153,9 @@ void ConfigureTransport(const Limits& limits, grpc::ServerBuilder& builder) {
                              static_cast<int>(limits.streams_per_connection_max));
   // Tensors do not shrink, and a compressed message could grow past every bound.
   builder.AddChannelArgument(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, 1);
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 60000);
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20000);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, static_cast<int>(options.keepalive_ms));
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
+                             static_cast<int>(options.keepalive_timeout_ms));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10000);
   // Only reflection is synchronous; it needs no pool of pollers.
@@ -224,6 +227,7 @@ void Server::Impl::MakeEngine(const Options& options, DeviceSet set, const Prove
   engine = std::make_unique<Engine>(registry, engine_options, ToleranceContract::Builtin(),
                                     std::move(set.devices), metrics.get(), nullptr);
   metrics->SetDevices(engine->devices());
+  metrics->SetConnectionsRefused(ConnectionsRefused);
   engine->set_on_device_lost([this](const DeviceInfo& info) { OnDeviceLost(info); });
 }
 
@@ -250,7 +254,7 @@ absl::Status Server::Impl::Listen(const Options& options) {
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
-  ConfigureTransport(options.limits, builder);
+  ConfigureTransport(options, builder);
   std::vector<int> ports(options.listen.size(), 0);
   for (size_t i = 0; i < options.listen.size(); ++i) {
     builder.AddListeningPort(options.listen[i], grpc::InsecureServerCredentials(), &ports[i]);
@@ -267,12 +271,13 @@ absl::Status Server::Impl::Listen(const Options& options) {
   umask(old_mask);
   for (size_t i = 0; i < ports.size(); ++i) {
     const std::string& address = options.listen[i];
-    if (ports[i] <= 0) return ListenError("--listen", address, BindProblem(address));
+    if (ports[i] <= 0)
+      return ListenError("--listen", address, BindProblem(address, "gRPC could not listen"));
     addresses.listen.push_back(address.substr(0, address.rfind(':') + 1) +
                                std::to_string(ports[i]));
   }
   if (server == nullptr) return ListenError("--unix", options.unix_path, "gRPC could not listen");
-  const int64_t connections = BoundConnections(options.limits.connections_max);
+  const int64_t connections = BoundConnections(options.limits.connections_max, logger);
   if (connections < options.limits.connections_max) {
     logger->Warning("too few descriptors for connections_max", {{"connections", connections}});
   }
@@ -284,7 +289,13 @@ absl::Status Server::Impl::StartMetrics(const Options& options) {
   if (options.metrics.empty()) return absl::OkStatus();
   auto endpoint = MetricsEndpoint::Start(options.metrics, *metrics);
   if (!endpoint.ok()) {
-    return ListenError("--metrics", options.metrics, BindProblem(options.metrics));
+    // A bracket is an IPv6 address, and many builds of the HTTP library have none of it.
+    const bool v6 = options.metrics.front() == '[';
+    return ListenError(
+        "--metrics", options.metrics,
+        BindProblem(options.metrics, v6 ? "the HTTP library of the metrics was built without IPv6"
+                                        : "the HTTP library of the metrics could not"),
+        v6 ? "HOST:PORT with a name or an IPv4 address that is free" : "an address that is free");
   }
   metrics_endpoint = *std::move(endpoint);
   addresses.metrics = metrics_endpoint->address();
@@ -368,6 +379,7 @@ bool Server::Drain(double delay_seconds, double drain_seconds) {
   const bool finished = impl.engine->Drain(deadline) && impl.counter.WaitIdle(deadline);
   if (drain_seconds > 0) std::this_thread::sleep_for(Seconds(kRefuseSeconds));
   impl.server->Shutdown(std::chrono::system_clock::now() + kStreamGrace);
+  ForgetConnectionLog(impl.logger);
   impl.unix_socket.reset();
   impl.selftest.reset();
   impl.logger->Info("drained", {{"all_calls_finished", finished}});

@@ -15,6 +15,8 @@ struct Limits {
   // A request message as a whole, framing included, so that a payload of exactly this size does
   // not fit; of a reply its tensors and row digests, which are known before the launch.
   int64_t inline_bytes_max = int64_t{2} << 20;
+  // Of a request message without its tensors' elements: every byte of it is looked at.
+  int64_t header_bytes_max = int64_t{64} << 10;
   // Receive cap of the transport; what is above inline_bytes_max but below this gets rlk's error.
   int64_t message_bytes_max = int64_t{4} << 20;
   int64_t queue_calls_max = 1024;

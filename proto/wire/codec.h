@@ -2,6 +2,7 @@
 // payloads, and joins them again. Server, C++ client and fuzz targets use it.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -30,12 +31,13 @@ struct SplitMessage {
 // Splits `bytes` as a message of type `descriptor` (generated code). Errors (INVALID_ARGUMENT):
 // kMalformedMessage (framing, wire types, groups, text that is not UTF-8, and any singular field,
 // oneof or map key given twice), kUnknownField (at any depth, naming number and parent),
-// kDuplicateTensor (a singular tensor given twice, or a tensor with two sources),
-// kUnknownEnumValue, kLimitExceeded (more tensors than `tensors_max`, or a nesting that is too
-// deep). Only tensors that are fields of the message itself are split; payloads are in the order of
-// the bytes, one for each tensor whose source is `data`, empty ones included.
+// kDuplicateTensor (a singular tensor given twice, or one with two sources), kUnknownEnumValue,
+// kLimitExceeded (tensors above `tensors_max`, a nesting that is too deep, bytes beside payloads
+// above `header_bytes_max`). Only tensors that are fields of the message itself are split; payloads
+// are in the order of the bytes, one for each tensor whose source is `data`, empty ones included.
 absl::StatusOr<SplitMessage> Split(const google::protobuf::Descriptor* descriptor,
-                                   const InputBytes& bytes, int64_t tensors_max);
+                                   const InputBytes& bytes, int64_t tensors_max,
+                                   int64_t header_bytes_max = INT64_MAX);
 
 // Joins: serialises `message` with payloads in place of the empty `data` of their tensors. Each
 // payload's tensor must be there with `data` set and empty; anything else is a bug of the caller

@@ -131,7 +131,8 @@ class CallDecoder {
 
 absl::StatusOr<Call> DecodeAnyCall(const Method& method, const Descriptor* descriptor,
                                    const InputBytes& bytes, const Limits& limits) {
-  RLK_ASSIGN_OR_RETURN(SplitMessage split, Split(descriptor, bytes, limits.tensors_per_call_max));
+  RLK_ASSIGN_OR_RETURN(SplitMessage split, Split(descriptor, bytes, limits.tensors_per_call_max,
+                                                 limits.header_bytes_max));
   Call call;
   call.method = &method;
   call.message_bytes = split.message_bytes;

@@ -31,6 +31,9 @@ class CommonDecoder {
       uint32_t tag = 0;
       if (!ReadTag(reader_, &tag) || !ReadField(tag)) return false;
     }
+    int64_t header_bytes = call_.message_bytes;
+    for (const TensorArg& input : call_.inputs) header_bytes -= input.data.size;
+    if (header_bytes > limits_.header_bytes_max) return false;
     // Few, and mostly in order already.
     std::sort(call_.inputs.begin(), call_.inputs.end(),
               [](const TensorArg& a, const TensorArg& b) { return a.spec < b.spec; });
@@ -116,7 +119,10 @@ class CommonDecoder {
     if (std::exchange(has_options_, true)) return false;
     int64_t length = 0;
     std::string text;
-    if (!ReadLength(reader_, &length) || !reader_.Append(length, text)) return false;
+    if (!ReadLength(reader_, &length) || length > limits_.header_bytes_max ||
+        !reader_.Append(length, text)) {
+      return false;
+    }
     rlk::v1::CallOptions options;
     return ValidateMessage(*rlk::v1::CallOptions::descriptor(), text).ok() &&
            options.ParsePartialFromString(text) &&

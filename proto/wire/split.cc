@@ -55,6 +55,7 @@ class Splitter {
   }
 
   const std::string& rest() const { return rest_; }
+  int64_t payload_bytes() const { return payload_bytes_; }
   std::vector<Payload> TakePayloads() { return std::move(payloads_); }
 
  private:
@@ -102,6 +103,7 @@ class Splitter {
       return BadLength(field.name() + ".data");
     }
     payload.bytes.size = length;
+    payload_bytes_ += length;
     payload.bytes.owner = owner_;
     payloads_.push_back(std::move(payload));
     AppendVarint(kDataTag, header_);
@@ -160,7 +162,7 @@ class Splitter {
   const std::shared_ptr<const void>& owner_;
   PieceReader reader_;
   int64_t tensors_max_;
-  int64_t tensors_ = 0;
+  int64_t tensors_ = 0, payload_bytes_ = 0;
   std::string rest_, header_;
   std::vector<Payload> payloads_;
   // Of repeated tensor fields: number and how many came so far.
@@ -170,7 +172,7 @@ class Splitter {
 }  // namespace
 
 absl::StatusOr<SplitMessage> Split(const Descriptor* descriptor, const InputBytes& bytes,
-                                   int64_t tensors_max) {
+                                   int64_t tensors_max, int64_t header_bytes_max) {
   SplitMessage result;
   for (const auto& piece : bytes.pieces) result.message_bytes += static_cast<int64_t>(piece.size());
   if (result.message_bytes > INT_MAX) {
@@ -179,6 +181,14 @@ absl::StatusOr<SplitMessage> Split(const Descriptor* descriptor, const InputByte
   }
   Splitter splitter(*descriptor, bytes, tensors_max);
   RLK_RETURN_IF_ERROR(splitter.Run());
+  // Before anything that costs more than passing over the bytes.
+  const int64_t header_bytes = result.message_bytes - splitter.payload_bytes();
+  if (header_bytes > header_bytes_max) {
+    return InvalidArgument(Reason::kLimitExceeded, "request",
+                           absl::StrCat(header_bytes, " bytes beside the tensors' elements"),
+                           absl::StrCat("at most ", header_bytes_max, " bytes (header_bytes_max)"),
+                           "the message has too much beside its tensors");
+  }
   RLK_RETURN_IF_ERROR(ValidateMessage(*descriptor, splitter.rest()));
 
   const google::protobuf::Message* prototype =

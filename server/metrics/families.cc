@@ -167,6 +167,9 @@ void Families::AddCalls(const Registry& methods_registry) {
     phases[i] = &phase_family.Add({{"phase", kPhases[i]}}, PhaseSeconds());
   }
   in_flight = &GaugeFamily(registry, "rlk_inflight_requests", "Calls in the engine.").Add({});
+  connections_refused = &CounterFamily(registry, "rlk_connections_refused_total",
+                                       "Connections closed because connections_max were open.")
+                             .Add({});
   auto& cancelled_family =
       CounterFamily(registry, "rlk_cancelled_total",
                     "Calls given up before this stage: cancelled, or past their deadline.");

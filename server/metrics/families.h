@@ -71,6 +71,7 @@ struct Families {
   // [transport][0 in, 1 out]
   std::array<std::array<prometheus::Counter*, 2>, kTransports.size()> transport_bytes = {};
   prometheus::Gauge* in_flight = nullptr;
+  prometheus::Counter* connections_refused = nullptr;
   // Null where the reason is of the other kind.
   std::array<prometheus::Counter*, kReasonCount> admission_rejections = {};
   std::array<prometheus::Counter*, kReasonCount> contract_rejections = {};

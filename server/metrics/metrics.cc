@@ -57,8 +57,17 @@ struct Metrics::Impl final : prometheus::Collectable {
         families.devices[i].memory->Set(static_cast<double>(devices[i]->memory_bytes_in_use()));
       }
     }
+    CountConnectionsRefused();
     families.in_flight->Set(static_cast<double>(in_flight.load(std::memory_order_relaxed)));
     return families.registry.Collect();
+  }
+
+  void CountConnectionsRefused() const {
+    const std::lock_guard lock(mutex);
+    if (refused == nullptr) return;
+    const int64_t now = refused();
+    families.connections_refused->Increment(static_cast<double>(now - refused_counted));
+    refused_counted = now;
   }
 
   DeviceSeries* Find(const DeviceInfo& info) {
@@ -72,6 +81,8 @@ struct Metrics::Impl final : prometheus::Collectable {
   std::atomic<int64_t> in_flight{0};
   mutable std::mutex mutex;
   std::vector<const Device*> devices;
+  int64_t (*refused)() = nullptr;       // guarded by mutex
+  mutable int64_t refused_counted = 0;  // guarded by mutex
   // The exposer takes a weak reference.
   std::shared_ptr<prometheus::Collectable> self{this, [](prometheus::Collectable*) {}};
 };
@@ -161,6 +172,12 @@ void Metrics::OnSelftest(std::string_view operator_name, SelftestResult result) 
   const auto found = impl_->families.selftests.find(operator_name);
   if (found == impl_->families.selftests.end()) return;
   Increment(found->second[static_cast<size_t>(result)]);
+}
+
+void Metrics::SetConnectionsRefused(int64_t (*refused)()) {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->refused = refused;
+  impl_->refused_counted = refused();
 }
 
 std::string Metrics::Describe() const {

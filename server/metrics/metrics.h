@@ -34,6 +34,9 @@ class Metrics final : public Observer {
   // outlive this object or the next call of this function.
   void SetDevices(std::vector<const Device*> devices);
 
+  // Read when it is scraped; counted from now on. A plain function: what it reads is the process's.
+  void SetConnectionsRefused(int64_t (*refused)());
+
   void OnCallDone(const Method* method, const absl::Status& status, const CallReport* report,
                   int64_t request_bytes, int64_t response_bytes, int64_t total_ns) override;
   void OnQueue(const DeviceInfo& device, int64_t calls, int64_t bytes) override;

@@ -3,6 +3,7 @@
 // its streams either, would otherwise let us keep replies without end.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -23,6 +24,18 @@ class CallCounter {
     const std::lock_guard lock(mutex_);
     if (--calls_ == 0) idle_.notify_all();
   }
+
+  // Takes room for a small reply to anybody until ReleaseSmall: a sixteenth of `bytes_max` is theirs
+  // without a look at who reads. False, and nothing taken, where that is used up; then Hold decides.
+  bool HoldSmall(int64_t bytes, int64_t bytes_max) {
+    if (small_bytes_.fetch_add(bytes, std::memory_order_relaxed) + bytes <= bytes_max / 16) {
+      return true;
+    }
+    ReleaseSmall(bytes);
+    return false;
+  }
+
+  void ReleaseSmall(int64_t bytes) { small_bytes_.fetch_sub(bytes, std::memory_order_relaxed); }
 
   // Takes room for a reply to `peer` until Release. False, and nothing taken, where all replies
   // would hold more than `bytes_max`, or those of this connection more than a quarter of it. One
@@ -54,6 +67,7 @@ class CallCounter {
   std::mutex mutex_;
   std::condition_variable idle_;
   int64_t calls_ = 0;
+  std::atomic<int64_t> small_bytes_{0};
   int64_t bytes_ = 0;
   std::unordered_map<std::string, int64_t> by_peer_;
 };

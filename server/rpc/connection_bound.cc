@@ -9,7 +9,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <climits>
+#include <mutex>
+#include <optional>
 
 namespace rlk::server {
 namespace {
@@ -19,6 +22,24 @@ constexpr int64_t kReserve = 32;
 
 // Descriptors of connections are below. Constant-initialised: accept4 may run before main.
 std::atomic<int> descriptor_bound = INT_MAX;
+std::atomic<int64_t> refused_connections = 0;
+
+// Refusals come as fast as somebody connects: the log gets a line now and then.
+constexpr std::chrono::seconds kLogInterval{10};
+std::mutex log_mutex;
+const Logger* refusal_log = nullptr;                          // guarded by log_mutex
+std::optional<std::chrono::steady_clock::time_point> logged;  // guarded by log_mutex
+
+void CountRefusal() {
+  const int64_t refused = refused_connections.fetch_add(1, std::memory_order_relaxed) + 1;
+  const std::lock_guard lock(log_mutex);
+  if (refusal_log == nullptr) return;
+  const auto now = std::chrono::steady_clock::now();
+  if (logged && now - *logged < kLogInterval) return;
+  logged = now;
+  refusal_log->Warning("connections are refused: connections_max are open",
+                       {{"refused_so_far", refused}});
+}
 
 // The number that the next descriptor gets.
 int64_t NextDescriptor() {
@@ -29,7 +50,12 @@ int64_t NextDescriptor() {
 
 }  // namespace
 
-int64_t BoundConnections(int64_t connections_max) {
+int64_t BoundConnections(int64_t connections_max, const Logger* logger) {
+  {
+    const std::lock_guard lock(log_mutex);
+    refusal_log = logger;
+    logged.reset();
+  }
   const int64_t in_use = std::max<int64_t>(NextDescriptor(), 0);
   const int64_t wanted = std::min<int64_t>(in_use + connections_max, INT_MAX - kReserve);
   rlimit limit = {};
@@ -49,6 +75,13 @@ int64_t BoundConnections(int64_t connections_max) {
   return bound - in_use;
 }
 
+int64_t ConnectionsRefused() { return refused_connections.load(std::memory_order_relaxed); }
+
+void ForgetConnectionLog(const Logger* logger) {
+  const std::lock_guard lock(log_mutex);
+  if (refusal_log == logger) refusal_log = nullptr;
+}
+
 }  // namespace rlk::server
 
 // Takes the place of libc's for gRPC. Errors that pass (no descriptor, no memory, a peer that left)
@@ -61,6 +94,7 @@ extern "C" int accept4(int listener, sockaddr* address, socklen_t* length, int f
     if (fd >= 0) {
       if (fd < rlk::server::descriptor_bound.load(std::memory_order_relaxed)) return fd;
       close(fd);
+      rlk::server::CountRefusal();
       continue;
     }
     switch (errno) {

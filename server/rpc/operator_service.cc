@@ -92,6 +92,7 @@ class CallReactor final : public grpc::ServerUnaryReactor,
     const OperatorServiceContext& context = *served_.context;
     if (context.on_sent) context.on_sent(NanosSince(finished_));
     if (held_bytes_ > 0) context.counter->Release(peer_, held_bytes_);
+    if (held_small_bytes_ > 0) context.counter->ReleaseSmall(held_small_bytes_);
     self_.reset();
     if (context.counter != nullptr) context.counter->Leave();
   }
@@ -155,12 +156,16 @@ class CallReactor final : public grpc::ServerUnaryReactor,
     Finish(grpc::Status::OK);
   }
 
-  // Room for a reply until the transport is done with it. Small ones are as cheap as an error.
+  // Room for a reply until the transport is done with it.
   absl::Status HoldReply(int64_t bytes) {
-    constexpr int64_t kHeldFrom = 16 << 10;
+    constexpr int64_t kSmallBelow = 16 << 10;
     CallCounter* const counter = served_.context->counter;
-    if (counter == nullptr || bytes < kHeldFrom) return absl::OkStatus();
+    if (counter == nullptr) return absl::OkStatus();
     const int64_t bytes_max = served_.context->engine->options().limits.queue_bytes_max;
+    if (bytes < kSmallBelow && counter->HoldSmall(bytes, bytes_max)) {
+      held_small_bytes_ = bytes;
+      return absl::OkStatus();
+    }
     peer_ = context_->peer();
     if (counter->Hold(peer_, bytes, bytes_max)) {
       held_bytes_ = bytes;
@@ -202,8 +207,8 @@ class CallReactor final : public grpc::ServerUnaryReactor,
   const steady_clock::time_point received_;
   steady_clock::time_point finished_;
   grpc::CallbackServerContext* context_ = nullptr;
-  // Of a reply that takes room; `peer_` is set with it.
-  int64_t held_bytes_ = 0;
+  // Of a reply that takes room: one of the two, and `peer_` with the first.
+  int64_t held_bytes_ = 0, held_small_bytes_ = 0;
   std::string peer_;
   CancelFlag cancelled_ = false;
   std::string trace_id_;

@@ -37,6 +37,8 @@ constexpr LimitEntry kLimits[] = {
     {"call_bytes_max", &Limits::call_bytes_max, "payload of one call, inputs and outputs"},
     {"inline_bytes_max", &Limits::inline_bytes_max,
      "a request message, framing included; tensors and row digests of a reply"},
+    {"header_bytes_max", &Limits::header_bytes_max,
+     "a request message without its tensors' elements"},
     {"message_bytes_max", &Limits::message_bytes_max, "a received message; gRPC refuses above"},
     {"queue_calls_max", &Limits::queue_calls_max, "calls waiting for a device"},
     {"queue_bytes_max", &Limits::queue_bytes_max,

@@ -74,6 +74,35 @@ TEST(HostileClientTest, AReaderThatNeverReadsHoldsAQuarterOfTheBound) {
   EXPECT_TRUE(Serves(process));
 }
 
+// Replies of 8 KiB, each below what is looked at one by one: together they are bounded too.
+TEST(HostileClientTest, SmallRepliesThatNobodyReadsAreBoundedTogether) {
+  constexpr int64_t kBytesMax = int64_t{16} << 20, kReplyBytes = int64_t{8} << 10;
+  constexpr int kCalls = 2000;
+  ServerProcess process({"--listen=127.0.0.1:0", "--metrics=127.0.0.1:0",
+                         "--selftest-interval-seconds=0", "--streams-per-connection-max=32",
+                         "--queue-bytes-max=" + std::to_string(kBytesMax)});
+  ASSERT_TRUE(Serves(process));
+  rlk::v1::FinalLogitSoftcapForwardRequest request = LargeReply();
+  request.mutable_x()->set_shape(0, kReplyBytes / 4);
+  const int fd = ConnectTcp(process.listen());
+  ASSERT_GE(fd, 0);
+  std::string bytes = Preface();
+  for (uint32_t call = 0; call < kCalls; ++call) {
+    bytes += UnaryCall(2 * call + 1, kForwardPath, request.SerializeAsString());
+  }
+  ASSERT_EQ(send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+  while (Done(process) < kCalls) std::this_thread::yield();
+  const double refused = SeriesValue(Scrape(process.metrics()),
+                                     "rlk_admission_rejections_total{reason=\"BYTES_EXHAUSTED\"}");
+  // What is let through: everybody's sixteenth and this connection's quarter, and what the window
+  // of the connection took.
+  constexpr int64_t kLetThrough = (kBytesMax / 16 + kBytesMax / 4) / kReplyBytes;
+  EXPECT_GE(refused, kCalls - kLetThrough - 64);
+  EXPECT_TRUE(Serves(process)) << "others are served meanwhile";
+  close(fd);
+  EXPECT_TRUE(Serves(process));
+}
+
 TEST(HostileClientTest, RequestsThatNeverEndHoldNoMoreThanTheirWindow) {
   const int64_t connections = Count(50, 400);
   constexpr int64_t kWindowBytes = 65535;

@@ -76,6 +76,8 @@ TEST(OptionsTest, EachWrongValueNamesFlagValueAndAllowedSet) {
       {{"--drain-seconds=nan"}, "--drain-seconds"},
       {{"--drain-delay-seconds=1e9"}, "--drain-delay-seconds"},
       {{"--watchdog-ms=0"}, "--watchdog-ms"},
+      {{"--keepalive-ms=0"}, "--keepalive-ms"},
+      {{"--keepalive-timeout-ms=x"}, "--keepalive-timeout-ms"},
       {{"--selftest-interval-seconds=often"}, "--selftest-interval-seconds"},
       {{"--log-level=loud"}, "--log-level"},
       {{"--rank-max=9"}, "--rank-max"},
@@ -84,6 +86,7 @@ TEST(OptionsTest, EachWrongValueNamesFlagValueAndAllowedSet) {
       {{"--call-bytes-max=-5"}, "--call-bytes-max"},
       {{"--message-bytes-max=2147483648"}, "--message-bytes-max"},
       {{"--inline-bytes-max=8388608"}, "--inline-bytes-max"},
+      {{"--header-bytes-max=0"}, "--header-bytes-max"},
       {{"--queue-calls-max=x"}, "--queue-calls-max"},
       {{"--queue-bytes-max=0"}, "--queue-bytes-max"},
       {{"--attribute-text-bytes-max=0"}, "--attribute-text-bytes-max"},
@@ -114,7 +117,8 @@ TEST(OptionsTest, HelpNamesEveryFlagWithItsDefault) {
   for (const char* flag :
        {"--listen=127.0.0.1:50051", "--unix=", "--metrics=127.0.0.1:9464", "--backends=",
         "--threads=0", "--drain-seconds=5", "--drain-delay-seconds=0", "--watchdog-ms=30000",
-        "--selftest-interval-seconds=60", "--log-level=info", "--inline-bytes-max=2097152"}) {
+        "--selftest-interval-seconds=60", "--log-level=info", "--inline-bytes-max=2097152",
+        "--keepalive-ms=60000", "--keepalive-timeout-ms=20000", "--header-bytes-max=65536"}) {
     EXPECT_NE(help.find(flag), std::string::npos) << flag;
   }
 }

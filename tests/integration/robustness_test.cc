@@ -5,6 +5,7 @@
 #include <random>
 
 #include "tests/integration/fixture.h"
+#include "tests/integration/http2_bytes.h"
 
 namespace rlk::test {
 namespace {
@@ -69,6 +70,42 @@ TEST(RobustnessTest, RandomFramesDoNotStopTheServer) {
     SendAndLeave(server.tcp(), bytes, i % 2 == 0);
   }
   EXPECT_TRUE(Serves(server));
+}
+
+// A peer that went away without a word: its connection is closed, whatever it had begun. The test
+// waits for that as long as it takes.
+TEST(RobustnessTest, ConnectionsWhosePeerDoesNotAnswerAreClosed) {
+  server::Options options = TestOptions();
+  options.keepalive_ms = 100;
+  options.keepalive_timeout_ms = 500;
+  TestServer server(options);
+  const auto live = rlk::v1::ActivationService::NewStub(DefaultChannel(server.tcp()));
+  const std::string call = UnaryCall(1, kForwardPath, std::string(100, 'x'));
+  const struct {
+    const char* name;
+    std::string bytes;
+  } cases[] = {
+      {"after the preface", Preface()},
+      {"in a frame", Preface() + call.substr(0, call.size() - 50)},
+      {"with a request that does not end",
+       Preface() + Frame(kHeaders, kEndHeaders, 1, RequestHeaders(kForwardPath))},
+  };
+  for (const auto& [name, bytes] : cases) {
+    SCOPED_TRACE(name);
+    const int fd = ConnectTcp(server.tcp());
+    ASSERT_GE(fd, 0);
+    ASSERT_EQ(send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(bytes.size()));
+    // Reads, but never answers a PING.
+    char buffer[4096];
+    while (recv(fd, buffer, sizeof(buffer), 0) > 0) {
+    }
+    close(fd);
+    grpc::ClientContext context;
+    rlk::v1::FinalLogitSoftcapForwardResponse response;
+    EXPECT_TRUE(live->FinalLogitSoftcapForward(&context, ForwardRequest(), &response).ok())
+        << "who answers is served";
+  }
 }
 
 TEST(RobustnessTest, GarbageOnTheMetricsPortDoesNotStopTheServer) {

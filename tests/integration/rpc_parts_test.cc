@@ -2,6 +2,7 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -15,6 +16,7 @@
 #include "kernels/core/limits.h"
 #include "kernels/core/status.h"
 #include "server/provenance.h"
+#include "server/rpc/call_counter.h"
 #include "server/rpc/connection_bound.h"
 #include "server/rpc/status_map.h"
 #include "server/rpc/trace_context.h"
@@ -89,6 +91,35 @@ TEST(ConnectionBoundTest, ClosesWhatIsAboveAndTakesNewOnesWhenOldOnesGo) {
   server::BoundConnections(Limits().connections_max);
 }
 
+// However fast they come, the log says so at the first and then seldom; the count has them all.
+TEST(ConnectionBoundTest, CountsWhatIsRefusedAndLogsTheFirst) {
+  const int fd = memfd_create("log", MFD_CLOEXEC);
+  const server::Logger logger(server::LogLevel::kInfo, fd);
+  const Listener listener;
+  server::BoundConnections(1, &logger);
+  const int64_t before = server::ConnectionsRefused();
+  std::vector<int> clients;
+  for (int i = 0; i < 6; ++i) clients.push_back(HighConnection(listener.address()));
+  const std::vector<int> accepted = listener.AcceptAll();
+  ASSERT_EQ(accepted.size(), 1u);
+  EXPECT_EQ(server::ConnectionsRefused(), before + 5);
+  std::string text(static_cast<size_t>(lseek(fd, 0, SEEK_CUR)), '\0');
+  ASSERT_EQ(pread(fd, text.data(), text.size(), 0), static_cast<ssize_t>(text.size()));
+  EXPECT_NE(text.find("connections_max"), std::string::npos) << text;
+  EXPECT_NE(text.find("\"refused_so_far\":" + std::to_string(before + 1)), std::string::npos)
+      << text;
+
+  server::ForgetConnectionLog(&logger);
+  clients.push_back(HighConnection(listener.address()));
+  EXPECT_TRUE(listener.AcceptAll().empty());
+  EXPECT_EQ(lseek(fd, 0, SEEK_CUR), static_cast<off_t>(text.size())) << "nobody logs any more";
+  for (const auto* list : {&accepted, &std::as_const(clients)}) {
+    for (const int open : *list) close(open);
+  }
+  server::BoundConnections(Limits().connections_max);
+  close(fd);
+}
+
 TEST(ConnectionBoundTest, AProcessWithoutDescriptorsWaitsInsteadOfGivingUp) {
   const Listener listener;
   const int client = HighConnection(listener.address());
@@ -104,6 +135,24 @@ TEST(ConnectionBoundTest, AProcessWithoutDescriptorsWaitsInsteadOfGivingUp) {
   EXPECT_EQ(after.size(), 1u);
   for (const int fd : after) close(fd);
   close(client);
+}
+
+TEST(CallCounterTest, SmallRepliesShareASixteenthAndThenCountForTheirConnection) {
+  server::CallCounter counter;
+  constexpr int64_t kMax = 1600, kSmall = 10;
+  int64_t held = 0;
+  while (counter.HoldSmall(kSmall, kMax)) held += kSmall;
+  EXPECT_EQ(held, kMax / 16);
+  EXPECT_FALSE(counter.HoldSmall(1, kMax));
+  // Beyond it, who does not read has a quarter of the bound, and others have theirs.
+  int64_t greedy = 0;
+  while (counter.Hold("greedy", kSmall, kMax)) greedy += kSmall;
+  EXPECT_EQ(greedy, kMax / 4);
+  EXPECT_TRUE(counter.Hold("other", kSmall, kMax));
+  counter.ReleaseSmall(kSmall);
+  EXPECT_TRUE(counter.HoldSmall(kSmall, kMax));
+  counter.Release("greedy", greedy);
+  EXPECT_TRUE(counter.Hold("greedy", kSmall, kMax));
 }
 
 TEST(StatusMapTest, CarriesReasonFieldValueAllowedAndViolation) {

@@ -306,5 +306,33 @@ TEST_F(DecodeCallTest, RefusesAMessageAboveTheInlineLimit) {
   EXPECT_THAT(std::string(call.status().message()), HasSubstr("inline_bytes_max"));
 }
 
+TEST_F(DecodeCallTest, RefusesMoreThanTheHeaderLimitBesideElements) {
+  const Request request = ValidRequest();
+  Limits limits;
+  limits.header_bytes_max =
+      static_cast<int64_t>(request.ByteSizeLong() - request.x().data().size());
+  EXPECT_TRUE(Decode(kForward, request, limits).ok());
+  --limits.header_bytes_max;
+  const auto call = Decode(kForward, request, limits);
+  ASSERT_FALSE(call.ok());
+  ExpectError(call.status(), {Reason::kLimitExceeded, "request"});
+  EXPECT_THAT(std::string(call.status().message()), HasSubstr("header_bytes_max"));
+}
+
+// A message of 2 MiB holds 200,000 entries of a map, which take a second to check one by one: the
+// bound is seen before any of them is, so the first one's fault is not what is said.
+TEST_F(DecodeCallTest, RefusesManyMapEntriesBeforeLookingAtThem) {
+  std::string options;
+  for (int i = 0; i < 200000; ++i) options += BytesField(6, BytesField(1, "none"));
+  const Limits limits;
+  const std::string small = ValidRequest().SerializeAsString();
+  ASSERT_LE(static_cast<int64_t>(small.size() + options.size() + 8), limits.inline_bytes_max);
+  const auto call = DecodeBytes(kForward, Request::descriptor(), small + BytesField(100, options));
+  ASSERT_FALSE(call.ok());
+  ExpectError(call.status(), {Reason::kLimitExceeded, "request"});
+  EXPECT_THAT(std::string(call.status().message()),
+              HasSubstr("at most 65536 bytes (header_bytes_max)"));
+}
+
 }  // namespace
 }  // namespace rlk::wire
