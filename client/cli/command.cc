@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "client/cli/floor_server.h"
+#include "client/cli/printable.h"
 #include "client/cli/render.h"
 #include "kernels/core/status.h"
 
@@ -163,9 +164,11 @@ int RunCommand(const std::vector<std::string>& words, std::ostream& out, std::os
   if (Contains(words, "--json")) {
     out << outcome.json << "\n";
   } else {
-    out << outcome.text;
+    out << PrintableLines(outcome.text);
   }
-  for (const std::string& failure : outcome.failures) err << "rlk: " << failure << "\n";
+  for (const std::string& failure : outcome.failures) {
+    err << "rlk: " << Printable(failure) << "\n";
+  }
   return out.flush() ? outcome.exit_code : kExitRefused;
 }
 

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "client/cli/elements.h"
+#include "client/cli/printable.h"
 #include "kernels/core/status.h"
 
 namespace rlk::cli {
@@ -105,7 +106,12 @@ std::string JoinRepeated(const google::protobuf::RepeatedPtrField<std::string>& 
 }  // namespace
 
 std::string Dump(const Json& json) {
-  return json.dump(2, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
+  return json.dump(2, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
+}
+
+void Table::Add(std::vector<std::string> row) {
+  for (std::string& cell : row) cell = Printable(cell);
+  rows_.push_back(std::move(row));
 }
 
 std::string Table::Text(int indent) const {

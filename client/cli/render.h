@@ -14,14 +14,16 @@ namespace rlk::cli {
 
 using Json = nlohmann::ordered_json;
 
-// Indented text of a document; bytes that are not UTF-8 are replaced.
+// Indented text of a document, in ASCII: what is not, and control characters, are written as
+// \uNNNN. Bytes that are not UTF-8 are replaced.
 std::string Dump(const Json& json);
 
-// Columns as wide as their widest cell, two spaces between, the last one not padded.
+// Columns as wide as their widest cell, two spaces between, the last one not padded. Cells are made
+// printable: a line end in one would look like a row.
 class Table {
  public:
   explicit Table(std::vector<std::string> header) { rows_.push_back(std::move(header)); }
-  void Add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+  void Add(std::vector<std::string> row);
   std::string Text(int indent = 0) const;
 
  private:
