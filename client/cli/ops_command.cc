@@ -38,6 +38,7 @@ Json AttributeJson(const rlk::v1::AttributeInfo& attribute) {
   if (options.has_default_value()) json["default"] = NumberJson(options.default_value());
   if (options.has_default_integer()) json["default"] = options.default_integer();
   if (!options.default_enum().empty()) json["default"] = options.default_enum();
+  if (options.default_same_dtype()) json["default"] = "dtype of " + options.same_dtype_as();
   if (options.finite()) json["finite"] = true;
   if (options.has_greater_than()) json["greater_than"] = options.greater_than();
   if (options.has_at_least()) json["at_least"] = options.at_least();

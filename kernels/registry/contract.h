@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/core/dtype.h"
+
 namespace rlk {
 
 enum class ClaimLevel : uint8_t {
@@ -42,6 +44,9 @@ constexpr DeviceKind BackendDevice(Backend backend) {
 struct Contract {
   std::string id;          // "final_logit_softcap/portable-v1"
   std::string arithmetic;  // in words and formulas, for ListOperators
+  // A contract of some dtypes only: the input that decides, and its dtypes. Empty: all.
+  std::string dtype_of = {};
+  std::vector<DType> dtypes = {};
 };
 
 // What a variant claims for a contract. tests/golden/claims.json holds the evidence of each claim,

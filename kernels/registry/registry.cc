@@ -50,6 +50,12 @@ void CheckDecl(const MethodDecl& decl, std::vector<std::string>& disagreements) 
     if (id.compare(0, prefix.size(), prefix) != 0) {
       say("contract ", id, " does not begin with ", prefix);
     }
+    const bool names_input = std::find(decl.inputs.begin(), decl.inputs.end(),
+                                       decl.contracts[i].dtype_of) != decl.inputs.end();
+    if (!decl.contracts[i].dtypes.empty() && !names_input) {
+      say("contract ", id, " depends on the dtype of ", decl.contracts[i].dtype_of,
+          ", which is no input");
+    }
     for (size_t j = 0; j < i; ++j) {
       if (decl.contracts[j].id == id) say("contract ", id, " is declared twice");
     }

@@ -44,7 +44,7 @@ struct MethodDecl {
   std::string method;  // "final_logit_softcap.forward"
   // Names as the proto must have them, in order; wire refuses to start where they differ.
   std::vector<std::string> inputs, attributes, outputs;
-  // The first is the default.
+  // The first that takes the call's dtypes is the default.
   std::vector<Contract> contracts;
   std::vector<Variant> variants;
   // Checks that descriptors cannot express; null for none. Sees host copies of nothing: shapes,

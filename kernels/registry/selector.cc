@@ -51,6 +51,19 @@ std::string ContractIds(const Method& method) {
   });
 }
 
+// Whether the contract is for the dtypes of the call.
+bool Takes(const Contract& contract, const KernelArgs& args) {
+  if (contract.dtypes.empty()) return true;
+  const DType dtype = args.Input(contract.dtype_of).dtype;
+  return std::find(contract.dtypes.begin(), contract.dtypes.end(), dtype) != contract.dtypes.end();
+}
+
+std::string DTypeNames(const std::vector<DType>& dtypes) {
+  return absl::StrJoin(dtypes, ", ", [](std::string* out, DType dtype) {
+    absl::StrAppend(out, Text(DTypeName(dtype)));
+  });
+}
+
 // "cuda: no CUDA device; cpu (softcap_forward_cpu): ..."
 std::string RejectionText(const std::vector<Rejection>& rejected) {
   return absl::StrJoin(rejected, "; ", [](std::string* out, const Rejection& rejection) {
@@ -102,19 +115,53 @@ class Selector {
     }
     if (!query_.contract.empty()) {
       selection_.contract = FindContract(method_, query_.contract);
-      if (selection_.contract != nullptr) return absl::OkStatus();
-      return InvalidArgument(
-          Reason::kUnknownContract, "options.contract", query_.contract, ContractIds(method_),
-          absl::StrCat("contract ", query_.contract, " is not one of ", method_.decl.method));
+      if (selection_.contract == nullptr) {
+        return InvalidArgument(
+            Reason::kUnknownContract, "options.contract", query_.contract, ContractIds(method_),
+            absl::StrCat("contract ", query_.contract, " is not one of ", method_.decl.method));
+      }
+      if (Takes(*selection_.contract, args_)) return absl::OkStatus();
+      return WrongDtype(*selection_.contract, selection_.contract->dtypes);
     }
-    selection_.contract = &method_.decl.contracts.front();
-    if (query_.backend.empty()) return absl::OkStatus();
+    return ResolveDefault();
+  }
+
+  // The first contract for the call's dtypes; of those that the asked backend offers, if it offers
+  // one.
+  absl::Status ResolveDefault() {
+    std::vector<DType> allowed;
+    const Contract* first_of_others = nullptr;
     for (const Contract& contract : method_.decl.contracts) {
-      if (!BackendOffers(method_, asked_, contract.id)) continue;
-      selection_.contract = &contract;
-      break;
+      if (!Takes(contract, args_)) {
+        if (first_of_others == nullptr) first_of_others = &contract;
+        allowed.insert(allowed.end(), contract.dtypes.begin(), contract.dtypes.end());
+        continue;
+      }
+      const bool offered = query_.backend.empty() ? OfferedByPriority(contract.id)
+                                                  : BackendOffers(method_, asked_, contract.id);
+      if (offered) {
+        selection_.contract = &contract;
+        return absl::OkStatus();
+      }
+      if (selection_.contract == nullptr) selection_.contract = &contract;
     }
-    return absl::OkStatus();
+    if (first_of_others == nullptr || !query_.backend.empty()) return absl::OkStatus();
+    return WrongDtype(*first_of_others, allowed);
+  }
+
+  // Some backend that can be chosen without being asked for declares the contract.
+  bool OfferedByPriority(std::string_view contract) const {
+    return std::any_of(kPriority.begin(), kPriority.end(),
+                       [&](Backend backend) { return BackendOffers(method_, backend, contract); });
+  }
+
+  absl::Status WrongDtype(const Contract& contract, const std::vector<DType>& allowed) const {
+    return InvalidArgument(
+        Reason::kDtypeNotAllowed, contract.dtype_of,
+        DTypeName(args_.Input(contract.dtype_of).dtype), DTypeNames(allowed),
+        query_.contract.empty()
+            ? absl::StrCat("no contract of ", method_.decl.method, " takes this dtype")
+            : absl::StrCat("contract ", contract.id, " does not take it"));
   }
 
   bool TryBackend(Backend backend) {

@@ -64,9 +64,10 @@ struct AttributeSpec {
   bool finite = false;
   std::optional<double> greater_than, at_least, less_than, at_most;
   int64_t multiple_of = 0;
-  // kDType.
+  // kDType. With default_same_dtype the default is the dtype of input same_dtype_as.
   std::vector<DType> dtypes;
   int same_dtype_as = -1;
+  bool default_same_dtype = false;
   // kEnum: allowed numbers and their names without the enum's prefix, in lower case.
   std::vector<std::pair<int64_t, std::string>> enumerators;
 };

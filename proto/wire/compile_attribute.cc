@@ -69,6 +69,7 @@ absl::Status CheckOptionsFit(const FieldDescriptor& field, const AttributeOption
       {"dtypes", options.dtypes_size() > 0, dtype},
       {"same_dtype_as", !options.same_dtype_as().empty(), dtype},
       {"default_bool", options.default_bool(), kind == AttributeKind::kBool},
+      {"default_same_dtype", options.default_same_dtype(), dtype},
   };
   for (const auto& check : checks) {
     if (check.given && !check.fits) {
@@ -192,9 +193,15 @@ absl::StatusOr<AttributeSpec> CompileAttribute(const FieldDescriptor& field) {
       break;
     case AttributeKind::kDType: {
       RLK_ASSIGN_OR_RETURN(spec.dtypes, CompileDtypes(field, options.dtypes()));
-      if (!spec.dtypes.empty()) spec.default_integer = static_cast<int64_t>(spec.dtypes[0]);
       if (spec.dtypes.empty() && options.same_dtype_as().empty()) {
         return BadApi(field.full_name(), "a DataType attribute needs dtypes or same_dtype_as");
+      }
+      if (options.default_same_dtype() && options.same_dtype_as().empty()) {
+        return BadApi(field.full_name(), "default_same_dtype needs same_dtype_as");
+      }
+      spec.default_same_dtype = options.default_same_dtype();
+      if (!spec.default_same_dtype && !spec.dtypes.empty()) {
+        spec.default_integer = static_cast<int64_t>(spec.dtypes[0]);
       }
       break;
     }

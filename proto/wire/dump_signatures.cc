@@ -112,6 +112,7 @@ void DumpAttribute(const AttributeSpec& spec, const MethodSignature& signature, 
   if (spec.same_dtype_as >= 0) {
     absl::StrAppend(
         out, " same_dtype_as=", signature.inputs[static_cast<size_t>(spec.same_dtype_as)].name);
+    if (spec.default_same_dtype) absl::StrAppend(out, " (default)");
   }
   for (const auto& [number, name] : spec.enumerators) {
     absl::StrAppend(out, " ", name, "=", number);

@@ -147,6 +147,8 @@ absl::StatusOr<AttributeValue> Default(const AttributeSpec& spec,
     given.number = *spec.default_number;
   } else if (!number && spec.default_integer) {
     given.integer = *spec.default_integer;
+  } else if (spec.kind == AttributeKind::kDType && spec.default_same_dtype) {
+    given.integer = static_cast<int64_t>(input_dtypes[static_cast<size_t>(spec.same_dtype_as)]);
   } else if (spec.kind == AttributeKind::kDType) {
     const std::vector<DType> allowed = AllowedDTypes(spec, input_dtypes);
     if (!allowed.empty()) given.integer = static_cast<int64_t>(allowed.front());

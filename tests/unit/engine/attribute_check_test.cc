@@ -42,6 +42,15 @@ TEST_F(AttributeCheck, AppliesDefaults) {
   EXPECT_EQ((*values)[Rich::kWide].number, 0);
 }
 
+TEST_F(AttributeCheck, ADtypeDefaultsToThatOfAnInputWhereTheSignatureSaysSo) {
+  MethodSignature signature = registry_->Find("toy.rich")->signature;
+  signature.attributes[Rich::kDType].default_same_dtype = true;
+  const auto values = CheckAttributes(signature, {{.spec = Rich::kRequired, .number = 1}},
+                                      {DType::kBF16, {}, {}, {}, {}});
+  ASSERT_TRUE(values.ok()) << values.status();
+  EXPECT_EQ((*values)[Rich::kDType].integer, static_cast<int64_t>(DType::kBF16));
+}
+
 TEST_F(AttributeCheck, ConvertsOnceToTheArithmeticsType) {
   const auto values =
       Check({{.spec = Rich::kFactor, .number = 0.1}, {.spec = Rich::kWide, .number = 0.1}});

@@ -100,6 +100,12 @@ TEST(Registry, BindNamesBothSidesOfEachDisagreement) {
       {"variant offers an unknown contract",
        [](MethodDecl& d, MethodSignature&) { d.variants[0].contracts[0].contract = "op/x-v1"; },
        {"variant op_cpu offers op/x-v1, which the method does not declare"}},
+      {"contract of the dtypes of no input",
+       [](MethodDecl& d, MethodSignature&) {
+         d.contracts[1].dtypes = {DType::kF32};
+         d.contracts[1].dtype_of = "q";
+       },
+       {"contract op/other-v1 depends on the dtype of q, which is no input"}},
       {"variant without launch",
        [](MethodDecl& d, MethodSignature&) { d.variants[0].launch = nullptr; },
        {"variant op_cpu has no launch function"}},

@@ -24,13 +24,14 @@ method: _descriptor.FieldDescriptor
 tensor: _descriptor.FieldDescriptor
 
 class AttributeOptions(_message.Message):
-    __slots__ = ["arithmetic", "at_least", "at_most", "default_bool", "default_enum", "default_integer", "default_value", "dtypes", "finite", "greater_than", "less_than", "multiple_of", "same_dtype_as"]
+    __slots__ = ["arithmetic", "at_least", "at_most", "default_bool", "default_enum", "default_integer", "default_same_dtype", "default_value", "dtypes", "finite", "greater_than", "less_than", "multiple_of", "same_dtype_as"]
     ARITHMETIC_FIELD_NUMBER: _ClassVar[int]
     AT_LEAST_FIELD_NUMBER: _ClassVar[int]
     AT_MOST_FIELD_NUMBER: _ClassVar[int]
     DEFAULT_BOOL_FIELD_NUMBER: _ClassVar[int]
     DEFAULT_ENUM_FIELD_NUMBER: _ClassVar[int]
     DEFAULT_INTEGER_FIELD_NUMBER: _ClassVar[int]
+    DEFAULT_SAME_DTYPE_FIELD_NUMBER: _ClassVar[int]
     DEFAULT_VALUE_FIELD_NUMBER: _ClassVar[int]
     DTYPES_FIELD_NUMBER: _ClassVar[int]
     FINITE_FIELD_NUMBER: _ClassVar[int]
@@ -44,6 +45,7 @@ class AttributeOptions(_message.Message):
     default_bool: bool
     default_enum: str
     default_integer: int
+    default_same_dtype: bool
     default_value: float
     dtypes: _containers.RepeatedScalarFieldContainer[_tensor_pb2.DataType]
     finite: bool
@@ -51,7 +53,7 @@ class AttributeOptions(_message.Message):
     less_than: float
     multiple_of: int
     same_dtype_as: str
-    def __init__(self, arithmetic: _Optional[_Union[_tensor_pb2.DataType, str]] = ..., default_value: _Optional[float] = ..., finite: bool = ..., greater_than: _Optional[float] = ..., at_least: _Optional[float] = ..., less_than: _Optional[float] = ..., at_most: _Optional[float] = ..., default_integer: _Optional[int] = ..., multiple_of: _Optional[int] = ..., default_enum: _Optional[str] = ..., dtypes: _Optional[_Iterable[_Union[_tensor_pb2.DataType, str]]] = ..., same_dtype_as: _Optional[str] = ..., default_bool: bool = ...) -> None: ...
+    def __init__(self, arithmetic: _Optional[_Union[_tensor_pb2.DataType, str]] = ..., default_value: _Optional[float] = ..., finite: bool = ..., greater_than: _Optional[float] = ..., at_least: _Optional[float] = ..., less_than: _Optional[float] = ..., at_most: _Optional[float] = ..., default_integer: _Optional[int] = ..., multiple_of: _Optional[int] = ..., default_enum: _Optional[str] = ..., dtypes: _Optional[_Iterable[_Union[_tensor_pb2.DataType, str]]] = ..., same_dtype_as: _Optional[str] = ..., default_bool: bool = ..., default_same_dtype: bool = ...) -> None: ...
 
 class MethodOptions(_message.Message):
     __slots__ = ["direction", "op_class", "operator"]
