@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/arith/known_answer.h"
+#include "kernels/ops/det_linear/det_linear.h"
 #include "kernels/ops/final_logit_softcap/final_logit_softcap.h"
 #include "kernels/ops/rms_norm/rms_norm.h"
 
@@ -90,6 +91,7 @@ void RegisterBuiltin(const BuiltinOptions& options, Registry& registry) {
   SetHostBackends(options, registry);
   for (MethodDecl& decl : DeclareFinalLogitSoftcap()) registry.Add(std::move(decl));
   for (MethodDecl& decl : DeclareRmsNorm()) registry.Add(std::move(decl));
+  for (MethodDecl& decl : DeclareDetLinear()) registry.Add(std::move(decl));
 }
 
 }  // namespace rlk

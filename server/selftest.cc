@@ -28,6 +28,10 @@ constexpr StoredDigest kStored[] = {
     {"rms_norm_gated.backward", "grad_gate", "xxh3-tree4k-v1:f0b74ac32281fe45c13bd163bc2c4a75"},
     {"rms_norm_gated.backward", "grad_weight", "xxh3-tree4k-v1:bc5e522767b2e9c8bca778189f9805ed"},
     {"rms_norm_gated.backward", "grad_x", "xxh3-tree4k-v1:7144fea40f8581f754e5ccb130e0923d"},
+    {"det_linear.forward", "y", "xxh3-tree4k-v1:f2ec75b7e7e8d505f43d1d2fb9197a7d"},
+    {"det_linear.backward_input", "grad_x", "xxh3-tree4k-v1:d3349dcb57664903e8af4e7bf4c160d8"},
+    {"det_linear.backward_weight", "grad_weight",
+     "xxh3-tree4k-v1:c1c590b3b32498243a5401327350d435"},
 };
 
 // Fixed FP32 values in [-128, 128) from a linear congruence: many lie in the bend of the functions,
@@ -46,12 +50,15 @@ std::vector<float> FixedValues(int64_t count, uint32_t seed) {
 // tail; an operator of elements alone gets the same [3, 257].
 constexpr int64_t kFixedRows = 3, kFixedSize = 257;
 
+// The inputs of a linear are whole 16-byte chunks: K is not 257.
+int64_t LetterSize(char letter) { return letter == 'K' ? 260 : kFixedSize; }
+
 Dims FixedShape(const DimsPattern& dims) {
   Dims shape;
   if (dims.leading) shape.push_back(kFixedRows);
   if (dims.leading && dims.dims.empty()) shape.push_back(kFixedSize);
   for (const DimPattern& dim : dims.dims) {
-    shape.push_back(dim.letter == 0 ? dim.factor : dim.factor * kFixedSize);
+    shape.push_back(dim.letter == 0 ? dim.factor : dim.factor * LetterSize(dim.letter));
   }
   return shape;
 }

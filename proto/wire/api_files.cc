@@ -8,6 +8,7 @@
 #include "rlk/v1/activation.pb.h"
 #include "rlk/v1/call.pb.h"
 #include "rlk/v1/contract.pb.h"
+#include "rlk/v1/linear.pb.h"
 #include "rlk/v1/norm.pb.h"
 #include "rlk/v1/server.pb.h"
 #include "rlk/v1/tensor.pb.h"
@@ -47,6 +48,7 @@ std::vector<const FileDescriptor*> OperatorFiles() {
   return {
       rlk::v1::FinalLogitSoftcapForwardRequest::descriptor()->file(),
       rlk::v1::RmsNormForwardRequest::descriptor()->file(),
+      rlk::v1::DetLinearForwardRequest::descriptor()->file(),
   };
 }
 

@@ -1,0 +1,2 @@
+#define RLK_ISA_KERNELS kCpuKernelsBase
+#include "kernels/linear/fp32_cpu.inc"

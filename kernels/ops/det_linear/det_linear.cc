@@ -1,0 +1,211 @@
+#include "kernels/ops/det_linear/det_linear.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/core/status.h"
+#include "kernels/registry/golden_variant.h"
+
+namespace rlk {
+namespace {
+
+using det_linear::kFp32Contract;
+using det_linear::Kind;
+using linear::Activation;
+
+constexpr char kGoldenContract[] = "det_linear/golden-f64";
+
+constexpr char kCommon[] =
+    "FP32, round to nearest even, subnormals kept, functions f32-v1; stored NaN are 0x7fffffff. ";
+constexpr char kFp32Forward[] =
+    "F32 operands, K a multiple of 4. 32 accumulators, from +0; chunk j, k = 4j .. 4j+3, belongs "
+    "to A[j mod 32]; chunks ascending, k ascending: A = fma(x, w, A). For s = 16, 8, 4, 2, 1: A[l] "
+    "= add(A[l], A[l xor s]) for all l at once; total = A[0]. pre = v = add(total, bias or +0); y "
+    "= act(v), silu(v) = mul(v, sigmoid(v)).";
+constexpr char kGradient[] =
+    "g = grad_y, or with activation silu mul(grad_y, dsilu(pre)), dsilu(z) = mul(s, fma(z, sub(1, "
+    "s), 1)), s = sigmoid(z). ";
+constexpr char kBackwardInput[] =
+    "grad_x[t,k]: for each chunk c of 64 outputs: P = +0; n ascending P = fma(g[t,n], w[n,k], P); "
+    "D = P of the first chunk; then ascending D = add(D, P).";
+constexpr char kBackwardWeight[] =
+    "dweight_acc[n,k] = A: A = carry or +0; rows ascending A = fma(g[t,n], x[t,k], A). "
+    "dbias_acc[n] = A: A = carry or +0; rows ascending A = add(A, g[t,n]). grad_weight and "
+    "grad_bias are one cast of them. Can be carried at any row.";
+constexpr char kGolden[] =
+    "FP64, rounded once to the dtype of the output. The reference of accuracy; its bits depend on "
+    "the C library.";
+
+// What is known of a method once.
+struct MethodFacts {
+  Kind kind;
+  const char *name, *kernel;
+  std::vector<std::string> inputs, attributes, outputs;
+  const char* operand;  // the input whose dtype decides the contract
+  LaunchFn fp32_cpu, golden, golden_rounded;
+};
+
+absl::Status GoldenForward(const KernelArgs& args) {
+  return LaunchGoldenRounded(&DetLinearForwardGolden, args);
+}
+absl::Status GoldenBackwardInput(const KernelArgs& args) {
+  return LaunchGoldenRounded(&DetLinearBackwardInputGolden, args);
+}
+absl::Status GoldenBackwardWeight(const KernelArgs& args) {
+  return LaunchGoldenRounded(&DetLinearBackwardWeightGolden, args);
+}
+
+std::vector<MethodFacts> AllFacts() {
+  return {
+      {Kind::kForward,
+       "det_linear.forward",
+       "forward",
+       {"x", "weight", "bias"},
+       {"activation", "output_dtype", "fold_parts"},
+       {"y", "pre"},
+       "x",
+       &LaunchDetLinearFp32ForwardCpu,
+       &DetLinearForwardGolden,
+       &GoldenForward},
+      {Kind::kBackwardInput,
+       "det_linear.backward_input",
+       "backward_input",
+       {"grad_y", "weight", "pre"},
+       {"activation", "output_dtype", "fold_parts"},
+       {"grad_x"},
+       "weight",
+       &LaunchDetLinearFp32BackwardInputCpu,
+       &DetLinearBackwardInputGolden,
+       &GoldenBackwardInput},
+      {Kind::kBackwardWeight,
+       "det_linear.backward_weight",
+       "backward_weight",
+       {"grad_y", "x", "pre", "dweight_acc_in", "dbias_acc_in"},
+       {"activation", "rows_before"},
+       {"grad_weight", "grad_bias", "dweight_acc", "dbias_acc"},
+       "x",
+       &LaunchDetLinearFp32BackwardWeightCpu,
+       &DetLinearBackwardWeightGolden,
+       &GoldenBackwardWeight},
+  };
+}
+
+std::vector<Contract> Contracts(const MethodFacts& facts) {
+  std::string text = kCommon;
+  switch (facts.kind) {
+    case Kind::kForward:
+      text += kFp32Forward;
+      break;
+    case Kind::kBackwardInput:
+      absl::StrAppend(&text, kGradient, kBackwardInput);
+      break;
+    case Kind::kBackwardWeight:
+      absl::StrAppend(&text, kGradient, kBackwardWeight);
+      break;
+  }
+  return {{kFp32Contract, std::move(text), facts.operand, {DType::kF32}},
+          {kGoldenContract, kGolden}};
+}
+
+// silu_cuda is CUDA's own function: no other backend has its bits.
+absl::Status NotSiluCuda(const KernelArgs& args) {
+  if (det_linear::ReadActivation(args) != Activation::kSiluCuda) return absl::OkStatus();
+  return absl::FailedPreconditionError("activation silu_cuda runs on CUDA backends only");
+}
+
+absl::Status CheckSizes(const KernelArgs& args, Kind kind) {
+  const linear::Shape shape = det_linear::ReadShape(args, kind);
+  const char* const of_rows = kind == Kind::kForward ? "x" : "grad_y";
+  const char* const of_inputs = kind == Kind::kBackwardWeight ? "x" : "weight";
+  const char* const of_outputs = kind == Kind::kForward ? "weight" : "grad_y";
+  const auto refuse = [](const char* field, const char* name, int64_t value, const char* allowed,
+                         const char* message) {
+    return InvalidArgument(Reason::kShapeMismatch, field, absl::StrCat(name, " = ", value), allowed,
+                           message);
+  };
+  if (shape.rows < 1) return refuse(of_rows, "T", shape.rows, "T >= 1", "there are no rows");
+  if (shape.outputs < 1) {
+    return refuse(of_outputs, "N", shape.outputs, "N >= 1", "there are no outputs");
+  }
+  const bool bf16 = args.Input(of_inputs).dtype == DType::kBF16;
+  if (shape.inputs < 1 || shape.inputs % (bf16 ? 8 : 4) != 0) {
+    return refuse(of_inputs, "K", shape.inputs,
+                  bf16 ? "a multiple of 8, K >= 8" : "a multiple of 4, K >= 4",
+                  "rows must be whole 16-byte chunks");
+  }
+  return absl::OkStatus();
+}
+
+// The saved forward value is there where the activation needs it, and only there.
+absl::Status CheckPre(const KernelArgs& args) {
+  const bool needed = det_linear::ReadActivation(args) != Activation::kNone;
+  const bool given = args.Input("pre").present();
+  if (needed == given) return absl::OkStatus();
+  return needed ? InvalidArgument(Reason::kMissingTensor, "pre", "absent", "a tensor",
+                                  "the activation's gradient needs it")
+                : InvalidArgument(Reason::kUnexpectedTensor, "pre", "given", "none",
+                                  "without an activation nothing reads it");
+}
+
+template <Kind kKind>
+absl::Status Validate(const KernelArgs& args) {
+  RLK_RETURN_IF_ERROR(CheckSizes(args, kKind));
+  if constexpr (kKind != Kind::kForward) RLK_RETURN_IF_ERROR(CheckPre(args));
+  if constexpr (kKind != Kind::kBackwardWeight) {
+    const int64_t parts = args.I64("fold_parts");
+    if (args.contract == kFp32Contract && parts > 1) {
+      return InvalidArgument(Reason::kAttributeOutOfRange, "fold_parts", std::to_string(parts),
+                             "0, 1", absl::StrCat("contract ", kFp32Contract, " has one part"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status (*ValidateOf(Kind kind))(const KernelArgs&) {
+  switch (kind) {
+    case Kind::kForward:
+      return &Validate<Kind::kForward>;
+    case Kind::kBackwardInput:
+      return &Validate<Kind::kBackwardInput>;
+    case Kind::kBackwardWeight:
+      break;
+  }
+  return &Validate<Kind::kBackwardWeight>;
+}
+
+std::vector<Variant> HostVariants(const MethodFacts& facts) {
+  Variant cpu;
+  cpu.backend = Backend::kCpu;
+  cpu.kernel = absl::StrCat("det_linear_fp32_", facts.kernel, "_cpu");
+  cpu.launch = facts.fp32_cpu;
+  cpu.applicable = &NotSiluCuda;
+  cpu.contracts = {{kFp32Contract, ClaimLevel::kL1BatchInvariant}};
+  Variant golden;
+  golden.backend = Backend::kGolden;
+  golden.kernel = absl::StrCat("det_linear_", facts.kernel, "_golden");
+  golden.launch = facts.golden_rounded;
+  golden.contracts = {{kGoldenContract, ClaimLevel::kL1BatchInvariant}};
+  return {std::move(cpu), std::move(golden)};
+}
+
+}  // namespace
+
+std::vector<MethodDecl> DeclareDetLinear() {
+  std::vector<MethodDecl> decls;
+  for (const MethodFacts& facts : AllFacts()) {
+    MethodDecl decl;
+    decl.method = facts.name;
+    decl.inputs = facts.inputs;
+    decl.attributes = facts.attributes;
+    decl.outputs = facts.outputs;
+    decl.contracts = Contracts(facts);
+    for (Variant& variant : HostVariants(facts)) decl.variants.push_back(std::move(variant));
+    decl.validate = ValidateOf(facts.kind);
+    decl.golden = facts.golden;
+    decls.push_back(std::move(decl));
+  }
+  return decls;
+}
+
+}  // namespace rlk
