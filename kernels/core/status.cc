@@ -32,6 +32,7 @@ constexpr std::array<std::string_view, kReasonCount> kReasonNames = {
     "MISALIGNED",
     "ATTRIBUTE_OUT_OF_RANGE",
     "INDEX_OUT_OF_RANGE",
+    "VALUE_OUT_OF_RANGE",
     "MESSAGE_TOO_LARGE",
     "LIMIT_EXCEEDED",
     "UNKNOWN_OPTION",

@@ -30,6 +30,7 @@ enum class Reason : uint8_t {
   kMisaligned,
   kAttributeOutOfRange,
   kIndexOutOfRange,
+  kValueOutOfRange,
   kMessageTooLarge,
   kLimitExceeded,
   kUnknownOption,

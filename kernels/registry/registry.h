@@ -50,6 +50,10 @@ struct MethodDecl {
   // Checks that descriptors cannot express; null for none. Sees host copies of nothing: shapes,
   // dtypes, attributes and the selected contract only.
   absl::Status (*validate)(const KernelArgs&) = nullptr;
+  // Checks of values: the inputs that `validate_values` reads, for which its arguments have host
+  // data that nobody else can write. Null and empty for none.
+  std::vector<std::string> checked_inputs;
+  absl::Status (*validate_values)(const KernelArgs&) = nullptr;
   // FP64 reference: same inputs (host memory), every output present as F64. Shares no code with
   // the kernels. args.contract names the contract whose declared casts it follows.
   LaunchFn golden = nullptr;

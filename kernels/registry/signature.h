@@ -14,11 +14,14 @@ namespace rlk {
 enum class Direction : uint8_t { kForward = 1, kBackward = 2, kUpdate = 3 };
 enum class OpClass : uint8_t { kElementwise = 1, kReduction = 2, kLogprob = 3, kAttention = 4 };
 
-// One entry of a dims pattern: "128", "H", "3*T".
+// One entry of a dims pattern: "128", "H", "3*T", "num_channels".
 struct DimPattern {
   int64_t factor = 1;
   // 0 for a plain integer, whose value is `factor`.
   char letter = 0;
+  // Outputs: index of the attribute whose value is the size; -1 for none.
+  int attribute = -1;
+  std::string attribute_name = {};
 };
 
 struct DimsPattern {

@@ -138,6 +138,12 @@ absl::StatusOr<TensorSpec> CompileTensor(const FieldDescriptor& field, Role role
   if (!dims.ok()) return BadApi(field.full_name(), std::string(dims.status().message()));
   spec.dims = *std::move(dims);
   spec.dims_text = options.dims();
+  for (const DimPattern& dim : spec.dims.dims) {
+    if (role == Role::kInput && !dim.attribute_name.empty()) {
+      return BadApi(field.full_name(), absl::StrCat("dims names the attribute ", dim.attribute_name,
+                                                    ": outputs only"));
+    }
+  }
   spec.optional = options.optional();
   spec.on_request = options.on_request();
   spec.contiguous = options.contiguous();
@@ -153,6 +159,19 @@ absl::Status LinkTensor(const FieldDescriptor& field, Role role, const MethodSig
   if (!options.same_dtype_as().empty()) {
     RLK_ASSIGN_OR_RETURN(spec->same_dtype_as,
                          FindDtypeInput(field, options.same_dtype_as(), signature));
+  }
+  for (DimPattern& dim : spec->dims.dims) {
+    if (dim.attribute_name.empty()) continue;
+    for (size_t i = 0; i < signature.attributes.size(); ++i) {
+      const AttributeSpec& attribute = signature.attributes[i];
+      if (attribute.name == dim.attribute_name && attribute.kind == AttributeKind::kI64) {
+        dim.attribute = static_cast<int>(i);
+      }
+    }
+    if (dim.attribute < 0) {
+      return BadApi(field.full_name(), absl::StrCat("dims names \"", dim.attribute_name,
+                                                    "\", which is no int64 attribute"));
+    }
   }
   if (role == Role::kInput || options.dtype_attribute().empty()) return absl::OkStatus();
   for (size_t i = 0; i < signature.attributes.size(); ++i) {

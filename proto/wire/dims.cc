@@ -29,8 +29,19 @@ std::optional<char> ParseLetter(absl::string_view text) {
   return text[0];
 }
 
+// A name of two letters or more.
+bool IsAttributeName(absl::string_view text) {
+  if (text.size() < 2 || !absl::ascii_islower(static_cast<unsigned char>(text[0]))) return false;
+  for (const char c : text) {
+    const auto u = static_cast<unsigned char>(c);
+    if (!absl::ascii_islower(u) && !absl::ascii_isdigit(u) && c != '_') return false;
+  }
+  return true;
+}
+
 std::optional<DimPattern> ParseDim(absl::string_view text) {
   if (const auto letter = ParseLetter(text)) return DimPattern{1, *letter};
+  if (IsAttributeName(text)) return DimPattern{1, 0, -1, std::string(text)};
   const size_t star = text.find('*');
   const auto integer = ParseInteger(text.substr(0, star));
   if (!integer.has_value()) return std::nullopt;
@@ -55,7 +66,8 @@ absl::StatusOr<DimsPattern> ParseDims(std::string_view text) {
     } else {
       return absl::InvalidArgumentError(
           absl::StrCat("dims entry \"", entry,
-                       "\" is not an integer, a letter, INTEGER*LETTER or a leading \"...\""));
+                       "\" is not an integer, a letter, INTEGER*LETTER, an attribute or a leading "
+                       "\"...\""));
     }
     first = false;
   }

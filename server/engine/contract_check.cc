@@ -335,6 +335,7 @@ DType OutputDType(const TensorSpec& spec, const Tensors& tensors,
 }
 
 absl::StatusOr<Dims> OutputShape(const TensorSpec& spec, const Bindings& bindings,
+                                 const std::vector<AttributeValue>& attributes,
                                  const Limits& limits) {
   if (spec.dims.leading && !bindings.leading) {
     return Broken(spec.name, "no input binds the output's leading shape");
@@ -352,6 +353,9 @@ absl::StatusOr<Dims> OutputShape(const TensorSpec& spec, const Bindings& binding
     if (pattern.letter != 0) {
       size = bindings.letters[static_cast<unsigned char>(pattern.letter) & 127].size;
       if (size < 0) return Broken(spec.name, "no input binds a letter of the output's dims");
+    } else if (pattern.attribute >= 0) {
+      size = attributes[static_cast<size_t>(pattern.attribute)].integer;
+      if (size < 0) return Broken(spec.name, "the attribute of an output's size is negative");
     }
     const std::optional<int64_t> product = CheckedMul(size, pattern.factor);
     if (!product) {
@@ -375,7 +379,7 @@ absl::Status PlanOutputs(const Tensors& tensors, const Limits& limits, const Bin
     PlannedOutput& output = checked.outputs[i];
     output.dtype = OutputDType(spec, tensors, checked.attributes);
     if (DTypeSize(output.dtype) == 0) return Broken(spec.name, "the output has no dtype");
-    RLK_ASSIGN_OR_RETURN(output.shape, OutputShape(spec, bindings, limits));
+    RLK_ASSIGN_OR_RETURN(output.shape, OutputShape(spec, bindings, checked.attributes, limits));
     std::optional<int64_t> bytes = DTypeSize(output.dtype);
     bool empty = false;
     for (int64_t size : output.shape) {

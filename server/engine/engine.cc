@@ -11,6 +11,7 @@
 #include "kernels/registry/selector.h"
 #include "server/engine/contract_check.h"
 #include "server/engine/executor.h"
+#include "server/engine/host_memory.h"
 #include "server/engine/job.h"
 #include "server/engine/reference.h"
 #include "server/engine/verification.h"
@@ -47,6 +48,29 @@ InputCapture Capture(const Call& call) {
       std::any_of(call.inputs.begin(), call.inputs.end(),
                   [](const TensorArg& input) { return input.source == TensorSource::kArena; });
   return arena ? InputCapture::kLive : InputCapture::kSnapshot;
+}
+
+// The method's check of values, on the received bytes: nobody else can write them.
+absl::Status CheckValues(const Job& job, const KernelArgs& args) {
+  const MethodDecl& decl = job.method().decl;
+  if (decl.validate_values == nullptr) return absl::OkStatus();
+  std::vector<TensorView> views(args.inputs.begin(), args.inputs.end());
+  std::vector<Contiguous> held;
+  for (size_t i = 0; i < views.size(); ++i) {
+    const auto spec = static_cast<size_t>(job.call.inputs[i].spec);
+    const std::string& name = args.signature->inputs[spec].name;
+    if (std::find(decl.checked_inputs.begin(), decl.checked_inputs.end(), name) ==
+        decl.checked_inputs.end()) {
+      continue;
+    }
+    const HostBytes& bytes = job.call.inputs[i].data;
+    held.push_back(MakeContiguous(bytes, DTypeSize(views[i].dtype)));
+    if (held.back().data == nullptr && bytes.size > 0) return HostMemoryError(bytes.size);
+    views[i].data = held.back().data;
+  }
+  KernelArgs with_data = args;
+  with_data.inputs = views;
+  return decl.validate_values(with_data);
 }
 
 }  // namespace
@@ -256,6 +280,7 @@ absl::Status Engine::Impl::Prepare(Job& job, Executor*& executor) const {
   if (call.method->decl.validate != nullptr) {
     RLK_RETURN_IF_ERROR(call.method->decl.validate(selected));
   }
+  RLK_RETURN_IF_ERROR(CheckValues(job, selected));
 
   const DeviceKind kind = BackendDevice(job.selection.variant->backend);
   if (pinned != nullptr && pinned->device().info().kind != kind) {

@@ -67,6 +67,7 @@ ReasonKind KindOf(Reason reason) {
     case Reason::kMisaligned:
     case Reason::kAttributeOutOfRange:
     case Reason::kIndexOutOfRange:
+    case Reason::kValueOutOfRange:
     case Reason::kMessageTooLarge:
     case Reason::kLimitExceeded:
     case Reason::kUnknownOption:

@@ -101,8 +101,7 @@ class BoundOp {
         output.dtype = golden != DType::kUnspecified ? golden : OutputDType(spec);
         if (spec.dims.leading) output.shape = leading_;
         for (const DimPattern& dim : spec.dims.dims) {
-          output.shape.push_back(dim.letter == 0 ? dim.factor
-                                                 : dim.factor * letters_[Letter(dim.letter)]);
+          output.shape.push_back(Size(dim));
         }
       }
       outputs_.push_back(output);
@@ -127,6 +126,11 @@ class BoundOp {
       const int64_t size = shape[lead + static_cast<int>(i)];
       if (dim.letter != 0) letters_[Letter(dim.letter)] = size / dim.factor;
     }
+  }
+
+  int64_t Size(const DimPattern& dim) const {
+    if (dim.attribute >= 0) return attributes_[static_cast<size_t>(dim.attribute)].integer;
+    return dim.letter == 0 ? dim.factor : dim.factor * letters_[Letter(dim.letter)];
   }
 
   AttributeValue Value(const AttributeSpec& spec, const OpCall& call) const {

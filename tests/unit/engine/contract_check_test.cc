@@ -321,6 +321,22 @@ TEST_F(ContractCheck, RefusesRepliesThatDoNotFitAMessage) {
   EXPECT_EQ(GetErrorDetail(Check(call).status())->reason, Reason::kMessageTooLarge);
 }
 
+TEST_F(ContractCheck, AnOutputTakesASizeFromAnAttribute) {
+  MethodSignature signature = registry_->Find("toy.rich")->signature;
+  DimPattern dim;
+  dim.attribute = Rich::kCount;
+  signature.outputs[Rich::kY].dims = {};
+  signature.outputs[Rich::kY].dims.dims = {dim};
+  Method method{registry_->Find("toy.rich")->decl, signature};
+  Call call = Good();
+  call.method = &method;
+  call.options.wanted_outputs = {"y"};
+  call.attributes.push_back({.spec = Rich::kCount, .integer = 16});
+  const auto checked = Check(call);
+  ASSERT_TRUE(checked.ok()) << checked.status();
+  EXPECT_EQ(checked->outputs[Rich::kY].shape, Dims({16}));
+}
+
 TEST_F(ContractCheck, AnOutputThatNothingBindsIsAnInternalError) {
   MethodSignature signature = registry_->Find("toy.rich")->signature;
   signature.outputs[Rich::kY].dims.dims = {{1, 'Q'}};

@@ -105,6 +105,31 @@ TEST_F(EngineVerification, ReferenceReportsAWrongResultWithoutFailingTheCall) {
   EXPECT_EQ(observer.verify_failed, 1);
 }
 
+// A method's check of values sees the received bytes before anything is staged.
+TEST_F(EngineVerification, ValuesAreCheckedBeforeTheLaunch) {
+  Start();
+  MethodDecl decl = registry->Find("toy.scale")->decl;
+  decl.checked_inputs = {"x"};
+  decl.validate_values = [](const KernelArgs& args) {
+    for (int64_t i = 0; i < args.Input("x").elements(); ++i) {
+      if (args.Input("x").as<float>()[i] <= 10) continue;
+      return InvalidArgument(Reason::kValueOutOfRange, "x", std::to_string(i), "<= 10", "too big");
+    }
+    return absl::OkStatus();
+  };
+  const Method checked{decl, registry->Find("toy.scale")->signature};
+  Call call = Scale(1, 10);
+  call.method = &checked;
+  EXPECT_TRUE(Execute(*engine, std::move(call)).ok());
+  const int launches = control->arrivals(FakePoint::kBegin);
+  call = Scale(1, 11);
+  call.method = &checked;
+  const auto refused = Execute(*engine, std::move(call));
+  EXPECT_EQ(ReasonOf(refused.status()), Reason::kValueOutOfRange);
+  EXPECT_EQ(GetErrorDetail(refused.status())->value, "10");
+  EXPECT_EQ(control->arrivals(FakePoint::kBegin), launches);
+}
+
 TEST_F(EngineVerification, ReferenceIsBoundedAndSometimesNotThere) {
   options.limits.reference_elements_max = 100;
   Start();

@@ -85,7 +85,8 @@ TEST(Signatures, HoldWhatTheOptionsSay) {
 }
 
 TEST(Dims, GrammarIsStrict) {
-  for (const char* good : {"", "...", "1", "T", "2*T", "...,T", "...,3*H,64", "A,B,C,D,E,F,G,H"}) {
+  for (const char* good : {"", "...", "1", "T", "2*T", "...,T", "...,3*H,64", "A,B,C,D,E,F,G,H",
+                           "T,num_channels", "k2"}) {
     EXPECT_TRUE(ParseDims(good).ok()) << good;
   }
   for (const char* bad :
@@ -94,6 +95,7 @@ TEST(Dims, GrammarIsStrict) {
         "01",      "-1",  "+1",   "1*T",         "0*T",        "2*",
         "*T",      "T*2", "2*TH", "TH",          "2*3",        "2**T",
         "1.5",     "_",   "?",    "99999999999", "2147483648", "A,B,C,D,E,F,G,H,I",
+        "Ab",      "aB",  "a-b",  "2*ab",        "_a",         "2a",
         "\xc3\xa9"}) {
     EXPECT_FALSE(ParseDims(bad).ok()) << bad;
   }
@@ -252,6 +254,12 @@ std::vector<BadCase> BadCases() {
        "{ dtypes: DATA_TYPE_F32 default_same_dtype: true }];\n  rlk.v1.CallOp",
        "default_same_dtype needs same_dtype_as"},
       {"DefaultSameDtypeOnBool", "default_bool: false", "default_same_dtype: true", "says nothing"},
+      {"DimsNameNoAttribute", "dtype_attribute: \"out\" dims: \"...,C\"",
+       "dtype_attribute: \"out\" dims: \"...,nothing\"", "is no int64 attribute"},
+      {"DimsNameANumber", "dtype_attribute: \"out\" dims: \"...,C\"",
+       "dtype_attribute: \"out\" dims: \"...,eps\"", "is no int64 attribute"},
+      {"DimsOfAnInputNameAnAttribute", "same_dtype_as: \"x\" dims: \"C\"",
+       "same_dtype_as: \"x\" dims: \"kind\"", "outputs only"},
       {"DtypeAttributeWithoutDtypes",
        "dtypes: DATA_TYPE_F32 same_dtype_as: \"x\" }];\n  rlk.v1.CallOp", "}];\n  rlk.v1.CallOp",
        "needs dtypes or same_dtype_as"},
