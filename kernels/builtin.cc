@@ -8,6 +8,8 @@
 #include "kernels/ops/det_linear/det_linear.h"
 #include "kernels/ops/final_logit_softcap/final_logit_softcap.h"
 #include "kernels/ops/rms_norm/rms_norm.h"
+#include "kernels/ops/timestep_mlp_fp32/timestep_mlp_fp32.h"
+#include "kernels/ops/timestep_sinusoid_h3/timestep_sinusoid_h3.h"
 
 namespace rlk {
 namespace {
@@ -92,6 +94,10 @@ void RegisterBuiltin(const BuiltinOptions& options, Registry& registry) {
   for (MethodDecl& decl : DeclareFinalLogitSoftcap()) registry.Add(std::move(decl));
   for (MethodDecl& decl : DeclareRmsNorm()) registry.Add(std::move(decl));
   for (MethodDecl& decl : DeclareDetLinear()) registry.Add(std::move(decl));
+  for (MethodDecl& decl : DeclareTimestepSinusoidH3(true)) {
+    registry.Add(std::move(decl));
+  }
+  for (MethodDecl& decl : DeclareTimestepMlpFp32()) registry.Add(std::move(decl));
 }
 
 }  // namespace rlk

@@ -32,6 +32,16 @@ constexpr StoredDigest kStored[] = {
     {"det_linear.backward_input", "grad_x", "xxh3-tree4k-v1:d3349dcb57664903e8af4e7bf4c160d8"},
     {"det_linear.backward_weight", "grad_weight",
      "xxh3-tree4k-v1:c1c590b3b32498243a5401327350d435"},
+    {"timestep_sinusoid_h3.forward", "embedding",
+     "xxh3-tree4k-v1:5311c09729d8a78d39aeb1548fdccbb8"},
+    {"timestep_sinusoid_h3.backward", "grad_timestep",
+     "xxh3-tree4k-v1:3918b8d9eb48117909e1de41bdc0e91e"},
+    {"timestep_mlp_fp32.forward", "y", "xxh3-tree4k-v1:e007806a10740c2307a6490175123026"},
+    {"timestep_mlp_fp32.backward", "grad_x", "xxh3-tree4k-v1:2d019f6a435f2ef8ed6de5046ad6823c"},
+    {"timestep_mlp_fp32.backward", "grad_w1", "xxh3-tree4k-v1:8148f20bc17e0482e674ac6f6a9ae4fd"},
+    {"timestep_mlp_fp32.backward", "grad_b1", "xxh3-tree4k-v1:489010f52e9dadfb2d8db89af36490d0"},
+    {"timestep_mlp_fp32.backward", "grad_w2", "xxh3-tree4k-v1:3e79fd5b97f5c9cb5440583fae74532d"},
+    {"timestep_mlp_fp32.backward", "grad_b2", "xxh3-tree4k-v1:2e4f49d16f959a3fe95ddb0c65b843a8"},
 };
 
 // Fixed FP32 values in [-128, 128) from a linear congruence: many lie in the bend of the functions,
@@ -50,8 +60,8 @@ std::vector<float> FixedValues(int64_t count, uint32_t seed) {
 // tail; an operator of elements alone gets the same [3, 257].
 constexpr int64_t kFixedRows = 3, kFixedSize = 257;
 
-// The inputs of a linear are whole 16-byte chunks: K is not 257.
-int64_t LetterSize(char letter) { return letter == 'K' ? 260 : kFixedSize; }
+// The inputs of a linear are whole 16-byte chunks: K and M are not 257.
+int64_t LetterSize(char letter) { return letter == 'K' || letter == 'M' ? 260 : kFixedSize; }
 
 Dims FixedShape(const DimsPattern& dims) {
   Dims shape;
@@ -75,6 +85,10 @@ Call FixedCall(const Method& method, Backend backend) {
     tensor.strides = ContiguousStrides(tensor.shape);
     auto values = std::make_shared<std::vector<float>>(
         FixedValues(ElementCount(tensor.shape), static_cast<uint32_t>(i + 1)));
+    // Timesteps are fractions.
+    if (method.signature.inputs[i].name == "timestep") {
+      for (float& value : *values) value = value * 0x1p-8f + 0.5f;
+    }
     const auto bytes = std::as_bytes(std::span<const float>(*values));
     tensor.data.pieces.push_back(bytes);
     tensor.data.size = static_cast<int64_t>(bytes.size());

@@ -95,6 +95,14 @@ void BackwardWeightCpu(const BackwardWeight& problem, const HostRun& run) {
   }
 }
 
+void ActivateCpu(Activation activation, const float* v, int64_t elements, const HostRun& run,
+                 float* y) {
+  const CpuKernels& kernels = Kernels(run.isa);
+  ForEachRange(run.pool, elements, kElementGrain, [&](int64_t begin, int64_t end) {
+    kernels.activate(activation, v + begin, nullptr, y + begin, end - begin);
+  });
+}
+
 const float* GradientCpu(Activation activation, const Operand& grad_y, const float* pre,
                          int64_t elements, const HostRun& run, std::vector<float>& storage) {
   if (activation == Activation::kNone && grad_y.dtype == DType::kF32) {

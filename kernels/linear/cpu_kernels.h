@@ -23,6 +23,9 @@ struct CpuKernels {
   // Rows [begin, end) of the weight's gradient, and elements [begin, end) of the bias's.
   void (*backward_weight)(const BackwardWeight& problem, int64_t begin, int64_t end);
   void (*backward_bias)(const BackwardWeight& problem, int64_t begin, int64_t end);
+  // pre[i] = v[i] and y[i] = activation(v[i]) as they are stored, each where it is not null; pre
+  // may be v.
+  void (*activate)(Activation activation, const float* v, float* pre, float* y, int64_t count);
   // g[i] from grad_y[i] and, unless the activation is kNone, pre[i], for i in [begin, end).
   void (*gradient)(Activation activation, const Operand& grad_y, const float* pre, int64_t begin,
                    int64_t end, float* g);

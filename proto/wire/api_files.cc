@@ -7,6 +7,7 @@
 #include "proto/wire/signatures.h"
 #include "rlk/v1/activation.pb.h"
 #include "rlk/v1/call.pb.h"
+#include "rlk/v1/conditioning.pb.h"
 #include "rlk/v1/contract.pb.h"
 #include "rlk/v1/linear.pb.h"
 #include "rlk/v1/norm.pb.h"
@@ -49,6 +50,7 @@ std::vector<const FileDescriptor*> OperatorFiles() {
       rlk::v1::FinalLogitSoftcapForwardRequest::descriptor()->file(),
       rlk::v1::RmsNormForwardRequest::descriptor()->file(),
       rlk::v1::DetLinearForwardRequest::descriptor()->file(),
+      rlk::v1::TimestepMlpFp32ForwardRequest::descriptor()->file(),
   };
 }
 

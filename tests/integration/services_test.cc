@@ -109,8 +109,9 @@ TEST(ServicesTest, HealthKnowsTheServerAndEachService) {
     }
     return CallRaw(channel, "/grpc.health.v1.Health/Check", request);
   };
-  for (const char* service : {"", "rlk.v1.ActivationService", "rlk.v1.LinearService",
-                              "rlk.v1.NormService", "rlk.v1.ServerService"}) {
+  for (const char* service :
+       {"", "rlk.v1.ActivationService", "rlk.v1.ConditioningService", "rlk.v1.LinearService",
+        "rlk.v1.NormService", "rlk.v1.ServerService"}) {
     EXPECT_EQ(check(service).bytes, "\x08\x01") << service;
   }
   EXPECT_EQ(check("rlk.v1.Nothing").status.error_code(), grpc::StatusCode::NOT_FOUND);
@@ -157,9 +158,9 @@ std::string Reflect(const std::string& target, const std::string& request_bytes)
 TEST(ServicesTest, ReflectionListsServicesAndDescribesThem) {
   TestServer server;
   const std::string services = Reflect(server.tcp(), std::string("\x3a\x00", 2));
-  for (const char* name : {"rlk.v1.ActivationService", "rlk.v1.LinearService", "rlk.v1.NormService",
-                           "rlk.v1.ServerService", "grpc.health.v1.Health",
-                           "grpc.reflection.v1alpha.ServerReflection"}) {
+  for (const char* name : {"rlk.v1.ActivationService", "rlk.v1.ConditioningService",
+                           "rlk.v1.LinearService", "rlk.v1.NormService", "rlk.v1.ServerService",
+                           "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"}) {
     EXPECT_NE(services.find(name), std::string::npos) << name;
   }
   const std::string symbol = "rlk.v1.ActivationService";

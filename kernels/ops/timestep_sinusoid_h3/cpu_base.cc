@@ -1,0 +1,2 @@
+#define RLK_ISA_KERNELS kSinusoidCpuKernelsBase
+#include "kernels/ops/timestep_sinusoid_h3/cpu.inc"
