@@ -10,6 +10,9 @@
 #include "kernels/ops/rms_norm/rms_norm.h"
 #include "kernels/ops/timestep_mlp_fp32/timestep_mlp_fp32.h"
 #include "kernels/ops/timestep_sinusoid_h3/timestep_sinusoid_h3.h"
+#if defined(RLK_WITH_CUDA)
+#include "kernels/ops/timestep_sinusoid_h3/cuda_variants.h"
+#endif
 
 namespace rlk {
 namespace {
@@ -86,6 +89,16 @@ void SetHostBackends(const BuiltinOptions& options, Registry& registry) {
   }
 }
 
+// A contract that names a provider's functions is not offered on a device whose functions have
+// other bits.
+bool OfferH3([[maybe_unused]] const BuiltinOptions& options,
+             [[maybe_unused]] const Registry& registry) {
+#if defined(RLK_WITH_CUDA)
+  if (registry.backend(Backend::kCuda).available) return HasH3Functions(options.cuda_ordinal);
+#endif
+  return true;
+}
+
 }  // namespace
 
 void RegisterBuiltin(const BuiltinOptions& options, Registry& registry) {
@@ -94,7 +107,7 @@ void RegisterBuiltin(const BuiltinOptions& options, Registry& registry) {
   for (MethodDecl& decl : DeclareFinalLogitSoftcap()) registry.Add(std::move(decl));
   for (MethodDecl& decl : DeclareRmsNorm()) registry.Add(std::move(decl));
   for (MethodDecl& decl : DeclareDetLinear()) registry.Add(std::move(decl));
-  for (MethodDecl& decl : DeclareTimestepSinusoidH3(true)) {
+  for (MethodDecl& decl : DeclareTimestepSinusoidH3(OfferH3(options, registry))) {
     registry.Add(std::move(decl));
   }
   for (MethodDecl& decl : DeclareTimestepMlpFp32()) registry.Add(std::move(decl));

@@ -5,11 +5,14 @@
 #
 #   portable    the bits of cuda are those of cpu, for all inputs where that can be tried (110 s)
 #   norm        the same for the RMSNorm family, and its stored digests (180 s)
+#   conditioning  the same for det_linear, the timestep MLP and the sinusoid (180 s)
 #   rest        functions, fast forms, casts, digest, invariance, engine (120 s)
-#   sanitizer   compute-sanitizer memcheck and racecheck on small cases (90 s)
+#   sanitizer   compute-sanitizer memcheck and racecheck on small cases (150 s)
 #   server      rlk-server with CUDA, called by the command and by the Python client (40 s)
 #   bench       timings beside torch.compile, Triton and a copy (180 s)
 #   norm_bench  the same for the RMSNorm family, beside torch.compile and F.rms_norm (180 s)
+#   conditioning_bench  the linear, the timestep MLP and the sinusoid beside torch with cuBLAS in
+#               FP32, and the bits of h3-v1 and silu_cuda beside torch's (180 s)
 #
 # All sections without an argument. Each has the time limit above. Fails, rather than tests the
 # CPU, where there is no GPU or the CUDA backend does not load. Prints one table and writes one
@@ -25,13 +28,15 @@ sections=()
 while (($# > 0)); do
   case "$1" in
     --out) out="${2:?--out needs a folder}"; shift ;;
-    portable | norm | rest | sanitizer | server | bench | norm_bench) sections+=("$1") ;;
-    -h | --help) sed -n '2,17s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    portable | norm | conditioning | rest | sanitizer | server | bench | norm_bench | \
+      conditioning_bench) sections+=("$1") ;;
+    -h | --help) sed -n '2,20s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     *) echo "run.sh: unknown section or option $1" >&2; exit 2 ;;
   esac
   shift
 done
-((${#sections[@]} > 0)) || sections=(portable norm rest sanitizer server bench norm_bench)
+((${#sections[@]} > 0)) || sections=(portable norm conditioning rest sanitizer server bench norm_bench
+  conditioning_bench)
 mkdir -p "$out" || exit 2
 export RLK_GOLDEN_DIR="$root/tests/golden"
 RLK_COMMIT="$(sed -n 's/^commit //p' "$root/BUNDLE" 2>/dev/null)"
@@ -62,7 +67,7 @@ run() {
     grep -E '^\[  FAILED  \]|Failure$|^ *Expected|^ *Actual|element|differs' "$out/$name.log" | head -n 40
     tail -n 30 "$out/$name.log"
   else
-    grep -E '^(ok|\[  PASSED|forward|backward|digest|    )' "$out/$name.log" | tail -n 120
+    grep -E '^(ok|\[  PASSED|forward|backward|digest|timestep|det_linear|h3-v1|silu|    )' "$out/$name.log" | tail -n 120
   fi
 }
 
@@ -72,8 +77,11 @@ section_portable() {
 section_norm() {
   run norm 180 "$tests" --gtest_filter='*Norm*'
 }
+section_conditioning() {
+  run conditioning 180 "$tests" --gtest_filter='*Linear*:*Mlp*:*Sinusoid*'
+}
 section_rest() {
-  run rest 120 "$tests" --gtest_filter='-*SoftcapPortable*:*SoftcapAllF32*:SoftcapStored*:*Norm*'
+  run rest 120 "$tests" --gtest_filter='-*SoftcapPortable*:*SoftcapAllF32*:SoftcapStored*:*Norm*:*Linear*:*Mlp*:*Sinusoid*'
 }
 section_sanitizer() {
   local tool
@@ -87,8 +95,9 @@ section_sanitizer() {
   local small='SoftcapInvariance.Strided*:SoftcapInvariance.Neighbours*'
   small+=':DeviceDigest.EqualsHostForEvery*:DeviceDigest.EqualsHostAtUnaligned*:KnownAnswers.*'
   small+=':Dtypes/SoftcapPortable.NanIsCanonical/BF16*:GpuEngine.Takes*:GpuEngine.Reports*'
+  small+=':*Linear.Extreme*:LinearFold.*:Mlp.WantedOutputs*:Sinusoid.Strides*'
   # shellcheck disable=SC2016
-  run sanitizer 90 bash -c '
+  run sanitizer 150 bash -c '
     set -e
     "$1" --tool memcheck --leak-check no --error-exitcode 9 "$2" --gtest_filter="$3"
     "$1" --tool racecheck --error-exitcode 9 "$2" --gtest_filter="$3"
@@ -106,6 +115,10 @@ section_norm_bench() {
   run norm_bench 180 python3 -u "$here/norm_bench.py" --library "$root/lib/librlk_gpu_bench.so" \
     --out "$out/norm_bench.json"
 }
+section_conditioning_bench() {
+  run conditioning_bench 180 python3 -u "$here/conditioning_bench.py" \
+    --library "$root/lib/librlk_gpu_bench.so" --out "$out/conditioning_bench.json"
+}
 
 for section in "${sections[@]}"; do
   echo "==> $section"
@@ -113,9 +126,9 @@ for section in "${sections[@]}"; do
 done
 
 echo
-printf '%-10s %6s  %s\n' section s result
+printf '%-18s %6s  %s\n' section s result
 for section in "${sections[@]}"; do
-  printf '%-10s %6s  %s\n' "$section" "${seconds[$section]}" "${result[$section]}"
+  printf '%-18s %6s  %s\n' "$section" "${seconds[$section]}" "${result[$section]}"
 done
 
 {
@@ -135,7 +148,7 @@ results = {"commit": commit, "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gm
 for line in sys.stdin:
     name, seconds, result = line.rstrip("\n").split("\t")
     results["sections"][name] = {"seconds": int(seconds), "result": result}
-for name in ("bench", "norm_bench", "server"):
+for name in ("bench", "norm_bench", "conditioning_bench", "server"):
     path = os.path.join(out, name + ".json")
     if name in results["sections"] and os.path.exists(path):
         with open(path, encoding="utf-8") as file:

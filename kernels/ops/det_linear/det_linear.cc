@@ -6,6 +6,9 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/core/status.h"
 #include "kernels/registry/golden_variant.h"
+#if defined(RLK_WITH_CUDA)
+#include "kernels/ops/det_linear/cuda_variants.h"
+#endif
 
 namespace rlk {
 namespace {
@@ -200,6 +203,9 @@ std::vector<MethodDecl> DeclareDetLinear() {
     decl.attributes = facts.attributes;
     decl.outputs = facts.outputs;
     decl.contracts = Contracts(facts);
+#if defined(RLK_WITH_CUDA)
+    decl.variants = DetLinearCudaVariants(facts.kind);
+#endif
     for (Variant& variant : HostVariants(facts)) decl.variants.push_back(std::move(variant));
     decl.validate = ValidateOf(facts.kind);
     decl.golden = facts.golden;

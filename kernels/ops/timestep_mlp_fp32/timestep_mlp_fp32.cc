@@ -6,6 +6,9 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/core/status.h"
 #include "kernels/registry/golden_variant.h"
+#if defined(RLK_WITH_CUDA)
+#include "kernels/ops/timestep_mlp_fp32/cuda_variants.h"
+#endif
 
 namespace rlk {
 namespace {
@@ -68,6 +71,9 @@ MethodDecl Declare(bool backward) {
   }
   decl.contracts = {{kPortableContract, absl::StrCat(kLinear, backward ? kBackward : kForward)},
                     {kGoldenContract, kGolden}};
+#if defined(RLK_WITH_CUDA)
+  decl.variants = TimestepMlpCudaVariants(backward);
+#endif
   Variant cpu;
   cpu.backend = Backend::kCpu;
   cpu.kernel = backward ? "timestep_mlp_backward_cpu" : "timestep_mlp_forward_cpu";

@@ -8,6 +8,9 @@
 #include "kernels/core/status.h"
 #include "kernels/registry/golden_reader.h"
 #include "kernels/registry/golden_variant.h"
+#if defined(RLK_WITH_CUDA)
+#include "kernels/ops/timestep_sinusoid_h3/cuda_variants.h"
+#endif
 
 namespace rlk {
 namespace {
@@ -94,6 +97,9 @@ MethodDecl Declare(bool backward, [[maybe_unused]] bool offer_h3) {
   decl.contracts = {{kPortableContract, text + kPortableFunctions},
                     {kH3Contract, text + kH3Functions},
                     {kGoldenContract, kGolden}};
+#if defined(RLK_WITH_CUDA)
+  decl.variants = TimestepSinusoidCudaVariants(backward, offer_h3);
+#endif
   Variant cpu;
   cpu.backend = Backend::kCpu;
   cpu.kernel = backward ? "timestep_sinusoid_backward_cpu" : "timestep_sinusoid_forward_cpu";

@@ -1,0 +1,80 @@
+#include "kernels/core/status.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/stream.h"
+#include "kernels/linear/cuda.h"
+#include "kernels/linear/fp32_forward.cuh"
+
+namespace rlk::linear {
+namespace {
+
+// From here on a block of shared memory per tile of rows pays.
+constexpr int64_t kFewRows = 8;
+// Shorter rows have little to stream: a warp takes more of them.
+constexpr int64_t kShortInputs = 1024;
+constexpr int kGridYMax = 65535;
+
+bool HasDependentLaunch() {
+  int device = 0, major = 0;
+  return cudaGetDevice(&device) == cudaSuccess &&
+         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
+         major >= 9;
+}
+
+absl::Status LaunchKernel(void (*kernel)(Fp32Forward), dim3 grid, unsigned threads,
+                          const Fp32Forward& problem, StreamRef stream, Overlap overlap) {
+  cudaLaunchAttribute early = {};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = dim3(threads);
+  config.stream = cuda::CudaStream(stream);
+  config.attrs = &early;
+  config.numAttrs = overlap == Overlap::kBeginEarly && HasDependentLaunch() ? 1 : 0;
+  Fp32Forward argument = problem;
+  void* arguments[] = {&argument};
+  RLK_CUDA_RETURN_IF_ERROR(
+      cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(kernel), arguments));
+  return absl::OkStatus();
+}
+
+template <int kRows, int kOutputs, int kDepth>
+absl::Status LaunchRows(const Fp32Forward& problem, StreamRef stream, Overlap overlap) {
+  RLK_ASSIGN_OR_RETURN(const unsigned blocks, cuda::GridBlocks(problem.shape.outputs, kOutputs));
+  const auto tiles = static_cast<unsigned>((problem.shape.rows + kRows - 1) / kRows);
+  return LaunchKernel(Fp32ForwardRowsKernel<kRows, kOutputs, kDepth>, dim3(blocks, tiles), 32,
+                      problem, stream, overlap);
+}
+
+template <int kRows>
+absl::Status LaunchFewRows(const Fp32Forward& problem, StreamRef stream, Overlap overlap) {
+  if (problem.shape.inputs < kShortInputs) return LaunchRows<kRows, 4, 1>(problem, stream, overlap);
+  // With 8 rows x is read often enough from the first cache that two outputs have to share it.
+  return LaunchRows < kRows, kRows == 8 ? 2 : 1, 4 > (problem, stream, overlap);
+}
+
+// Rows are the grid's first dimension: blocks that run together share their weights.
+absl::Status LaunchTiles(const Fp32Forward& problem, StreamRef stream, Overlap overlap) {
+  RLK_ASSIGN_OR_RETURN(const unsigned rows, cuda::GridBlocks(problem.shape.rows, kTileRows));
+  RLK_ASSIGN_OR_RETURN(const unsigned outputs,
+                       cuda::GridBlocks(problem.shape.outputs, kTileOutputs));
+  if (outputs > kGridYMax) {
+    return absl::InternalError("det_linear: more outputs than a grid has");
+  }
+  return LaunchKernel(Fp32ForwardTileKernel, dim3(rows, outputs), kTileWarps * 32, problem, stream,
+                      overlap);
+}
+
+}  // namespace
+
+absl::Status LaunchForwardFp32(const Fp32Forward& problem, StreamRef stream, Overlap overlap) {
+  if (problem.y == nullptr && problem.pre == nullptr) return absl::OkStatus();
+  const int64_t rows = problem.shape.rows;
+  if (rows == 1) return LaunchFewRows<1>(problem, stream, overlap);
+  if (rows == 2) return LaunchFewRows<2>(problem, stream, overlap);
+  if (rows <= 4) return LaunchFewRows<4>(problem, stream, overlap);
+  if (rows <= kFewRows) return LaunchFewRows<8>(problem, stream, overlap);
+  return LaunchTiles(problem, stream, overlap);
+}
+
+}  // namespace rlk::linear
