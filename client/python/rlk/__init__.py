@@ -43,6 +43,9 @@ from rlk.errors import (
     UnimplementedError,
 )
 from rlk.operators import (
+    det_linear,
+    det_linear_backward_input,
+    det_linear_backward_weight,
     final_logit_softcap,
     final_logit_softcap_backward,
     qwen3_next_rms_norm,
@@ -51,6 +54,10 @@ from rlk.operators import (
     rms_norm_backward,
     rms_norm_gated,
     rms_norm_gated_backward,
+    timestep_mlp_fp32,
+    timestep_mlp_fp32_backward,
+    timestep_sinusoid_h3,
+    timestep_sinusoid_h3_backward,
 )
 from rlk.options import CallOptions
 from rlk.report import CallReport, Record
@@ -79,6 +86,9 @@ __all__ = [
     "UnimplementedError",
     "aio",
     "connect",
+    "det_linear",
+    "det_linear_backward_input",
+    "det_linear_backward_weight",
     "digest",
     "final_logit_softcap",
     "final_logit_softcap_backward",
@@ -92,6 +102,10 @@ __all__ = [
     "rms_norm_gated_backward",
     "row_digests",
     "set_default_client",
+    "timestep_mlp_fp32",
+    "timestep_mlp_fp32_backward",
+    "timestep_sinusoid_h3",
+    "timestep_sinusoid_h3_backward",
     "torch",
 ]
 

@@ -10,6 +10,33 @@ from __future__ import annotations
 from typing import Any
 
 from rlk._codec import CallResult
+from rlk._conditioning_operators import (
+    det_linear,
+    det_linear_backward_input,
+    det_linear_backward_weight,
+    timestep_mlp_fp32,
+    timestep_mlp_fp32_backward,
+    timestep_sinusoid_h3,
+    timestep_sinusoid_h3_backward,
+)
+
+__all__ = [
+    "det_linear",
+    "det_linear_backward_input",
+    "det_linear_backward_weight",
+    "final_logit_softcap",
+    "final_logit_softcap_backward",
+    "qwen3_next_rms_norm",
+    "qwen3_next_rms_norm_backward",
+    "rms_norm",
+    "rms_norm_backward",
+    "rms_norm_gated",
+    "rms_norm_gated_backward",
+    "timestep_mlp_fp32",
+    "timestep_mlp_fp32_backward",
+    "timestep_sinusoid_h3",
+    "timestep_sinusoid_h3_backward",
+]
 
 
 def final_logit_softcap(

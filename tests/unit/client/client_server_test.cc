@@ -9,8 +9,10 @@
 #include <thread>
 
 #include "client/cpp/client.h"
+#include "client/cpp/det_linear.h"
 #include "client/cpp/final_logit_softcap.h"
 #include "client/cpp/rms_norm.h"
+#include "client/cpp/timestep.h"
 #include "kernels/core/status.h"
 #include "kernels/digest/digest.h"
 
@@ -88,6 +90,72 @@ TEST_P(ClientServerTest, NormsGiveWhatIsWanted) {
   EXPECT_EQ(gradients->grad_x->shape(), x.shape());
   EXPECT_EQ(gradients->grad_weight->shape(), weight.shape());
   EXPECT_FALSE(gradients->grad_gate.has_value() || gradients->dweight_acc.has_value());
+}
+
+TEST_P(ClientServerTest, LinearLayersGiveWhatIsWanted) {
+  const Tensor x = Ramp({3, 8}), w = Ramp({5, 8}), b = Ramp({5}), dy = Ramp({3, 5});
+  DetLinearForwardArgs forward{.x = x.ref(), .weight = w.ref(), .bias = b.ref()};
+  forward.activation = "silu";
+  forward.options.add_wanted_outputs("pre");
+  const auto pre = DetLinearForward(client(), forward);
+  ASSERT_TRUE(pre.ok()) << pre.status();
+  EXPECT_FALSE(pre->y.has_value());
+  ASSERT_TRUE(pre->pre.has_value());
+  EXPECT_EQ(pre->pre->shape(), Dims({3, 5}));
+
+  DetLinearBackwardInputArgs input{.grad_y = dy.ref(), .weight = w.ref()};
+  input.activation = "silu";
+  // The activation's slope needs what it was given.
+  EXPECT_EQ(DetLinearBackwardInput(client(), input).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  input.pre = pre->pre->ref();
+  const auto grad_x = DetLinearBackwardInput(client(), input);
+  ASSERT_TRUE(grad_x.ok()) << grad_x.status();
+  EXPECT_EQ(grad_x->grad_x->shape(), x.shape());
+
+  DetLinearBackwardWeightArgs weight{.grad_y = dy.ref(), .x = x.ref()};
+  for (const char* name : {"dweight_acc", "dbias_acc"}) weight.options.add_wanted_outputs(name);
+  const auto first = DetLinearBackwardWeight(client(), weight);
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_FALSE(first->grad_weight.has_value());
+  weight.dweight_acc_in = first->dweight_acc->ref();
+  weight.dbias_acc_in = first->dbias_acc->ref();
+  weight.rows_before = 3;
+  const auto second = DetLinearBackwardWeight(client(), weight);
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_EQ(second->dbias_acc->shape(), b.shape());
+  EXPECT_NE(ComputeDigest(second->dweight_acc->view()), ComputeDigest(first->dweight_acc->view()));
+}
+
+TEST_P(ClientServerTest, TimestepsAreEmbeddedAndConditionTheMlp) {
+  Tensor t = *Tensor::Allocate(DType::kF32, std::vector<int64_t>{2});
+  t.mutable_as<float>()[0] = 0.25f;
+  t.mutable_as<float>()[1] = 1;
+  const auto embedding =
+      TimestepSinusoidH3Forward(client(), {.timestep = t.ref(), .num_channels = 8});
+  ASSERT_TRUE(embedding.ok()) << embedding.status();
+  EXPECT_EQ(embedding->embedding->shape(), Dims({2, 8}));
+  const Tensor w1 = Ramp({4, 8}), b1 = Ramp({4}), w2 = Ramp({3, 4}), b2 = Ramp({3});
+  const TensorRef x = embedding->embedding->ref();
+  const auto y = TimestepMlpFp32Forward(
+      client(), {.x = x, .w1 = w1.ref(), .b1 = b1.ref(), .w2 = w2.ref(), .b2 = b2.ref()});
+  ASSERT_TRUE(y.ok()) << y.status();
+  EXPECT_EQ(y->y->shape(), Dims({2, 3}));
+  EXPECT_FALSE(y->pre.has_value());
+  const auto gradients = TimestepMlpFp32Backward(
+      client(), {.x = x, .w1 = w1.ref(), .b1 = b1.ref(), .w2 = w2.ref(), .grad_y = y->y->ref()});
+  ASSERT_TRUE(gradients.ok()) << gradients.status();
+  EXPECT_EQ(gradients->grad_w1->shape(), w1.shape());
+  EXPECT_EQ(gradients->grad_b2->shape(), b2.shape());
+  const auto through = TimestepSinusoidH3Backward(
+      client(),
+      {.grad_embedding = gradients->grad_x->ref(), .embedding = x, .timestep_dtype = DType::kF16});
+  ASSERT_TRUE(through.ok()) << through.status();
+  EXPECT_EQ(through->grad_timestep->shape(), t.shape());
+  EXPECT_EQ(through->grad_timestep->dtype(), DType::kF16);
+  t.mutable_as<float>()[0] = 250;
+  EXPECT_EQ(TimestepSinusoidH3Forward(client(), {.timestep = t.ref()}).status().code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
 TEST_P(ClientServerTest, BackwardTakesStridedViews) {
