@@ -94,13 +94,14 @@ std::vector<Variant> DetLinearCudaVariants(Kind kind) {
   // The same kernels with CUDA's own SiLU, whose bits no other backend has.
   Variant provider = variant;
   variant.applicable = &PortableActivation;
-  variant.contracts = {{det_linear::kFp32Contract,
-                        ClaimLevel::kL1BatchInvariant,
-                        {90},
-                        ClaimLevel::kL1BatchInvariant}};
+  variant.contracts = {
+      {det_linear::kFp32Contract, ClaimLevel::kL3Portable, {90}, ClaimLevel::kL1BatchInvariant}};
   provider.kernel += "_silu_cuda";
   provider.applicable = &CudaActivation;
-  provider.contracts = variant.contracts;
+  provider.contracts = {{det_linear::kFp32Contract,
+                         ClaimLevel::kL1BatchInvariant,
+                         {90},
+                         ClaimLevel::kL1BatchInvariant}};
   return {std::move(variant), std::move(provider)};
 }
 

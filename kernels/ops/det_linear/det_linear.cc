@@ -183,7 +183,7 @@ std::vector<Variant> HostVariants(const MethodFacts& facts) {
   cpu.kernel = absl::StrCat("det_linear_fp32_", facts.kernel, "_cpu");
   cpu.launch = facts.fp32_cpu;
   cpu.applicable = &NotSiluCuda;
-  cpu.contracts = {{kFp32Contract, ClaimLevel::kL1BatchInvariant}};
+  cpu.contracts = {{kFp32Contract, ClaimLevel::kL3Portable}};
   Variant golden;
   golden.backend = Backend::kGolden;
   golden.kernel = absl::StrCat("det_linear_", facts.kernel, "_golden");

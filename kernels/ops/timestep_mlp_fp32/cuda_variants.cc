@@ -139,7 +139,7 @@ std::vector<Variant> TimestepMlpCudaVariants(bool backward) {
   variant.launch = backward ? &Backward : &Forward;
   variant.workspace_bytes = backward ? &BackwardBytes : &ForwardBytes;
   variant.contracts = {{timestep_mlp::kPortableContract,
-                        ClaimLevel::kL1BatchInvariant,
+                        ClaimLevel::kL3Portable,
                         {90},
                         ClaimLevel::kL1BatchInvariant}};
   return {std::move(variant)};

@@ -78,7 +78,7 @@ MethodDecl Declare(bool backward) {
   cpu.backend = Backend::kCpu;
   cpu.kernel = backward ? "timestep_mlp_backward_cpu" : "timestep_mlp_forward_cpu";
   cpu.launch = backward ? &LaunchTimestepMlpBackwardCpu : &LaunchTimestepMlpForwardCpu;
-  cpu.contracts = {{kPortableContract, ClaimLevel::kL1BatchInvariant}};
+  cpu.contracts = {{kPortableContract, ClaimLevel::kL3Portable}};
   Variant golden;
   golden.backend = Backend::kGolden;
   golden.kernel = backward ? "timestep_mlp_backward_golden" : "timestep_mlp_forward_golden";

@@ -29,7 +29,7 @@ std::vector<Variant> TimestepSinusoidCudaVariants(bool backward, bool offer_h3) 
                              : &timestep_sinusoid::LaunchPortableForward;
   Variant h3 = portable;
   portable.contracts = {
-      {kPortableContract, ClaimLevel::kL1BatchInvariant, {90}, ClaimLevel::kL1BatchInvariant}};
+      {kPortableContract, ClaimLevel::kL3Portable, {90}, ClaimLevel::kL1BatchInvariant}};
   std::vector<Variant> variants = {std::move(portable)};
   if (!offer_h3) return variants;
   h3.kernel += "_libdevice";

@@ -104,7 +104,7 @@ MethodDecl Declare(bool backward, [[maybe_unused]] bool offer_h3) {
   cpu.backend = Backend::kCpu;
   cpu.kernel = backward ? "timestep_sinusoid_backward_cpu" : "timestep_sinusoid_forward_cpu";
   cpu.launch = backward ? &LaunchTimestepSinusoidBackwardCpu : &LaunchTimestepSinusoidForwardCpu;
-  cpu.contracts = {{kPortableContract, ClaimLevel::kL1BatchInvariant}};
+  cpu.contracts = {{kPortableContract, ClaimLevel::kL3Portable}};
   Variant golden;
   golden.backend = Backend::kGolden;
   golden.kernel =
