@@ -6,6 +6,7 @@
 #   portable    the bits of cuda are those of cpu, for all inputs where that can be tried (110 s)
 #   norm        the same for the RMSNorm family, and its stored digests (180 s)
 #   conditioning  the same for det_linear, the timestep MLP and the sinusoid (180 s)
+#   law         the tensor core's step against its law as integer code, 1.0e10 outputs (120 s)
 #   rest        functions, fast forms, casts, digest, invariance, engine (120 s)
 #   sanitizer   compute-sanitizer memcheck and racecheck on small cases (150 s)
 #   server      rlk-server with CUDA, called by the command and by the Python client (40 s)
@@ -28,14 +29,14 @@ sections=()
 while (($# > 0)); do
   case "$1" in
     --out) out="${2:?--out needs a folder}"; shift ;;
-    portable | norm | conditioning | rest | sanitizer | server | bench | norm_bench | \
+    portable | norm | conditioning | law | rest | sanitizer | server | bench | norm_bench | \
       conditioning_bench) sections+=("$1") ;;
-    -h | --help) sed -n '2,20s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h | --help) sed -n '2,21s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     *) echo "run.sh: unknown section or option $1" >&2; exit 2 ;;
   esac
   shift
 done
-((${#sections[@]} > 0)) || sections=(portable norm conditioning rest sanitizer server bench norm_bench
+((${#sections[@]} > 0)) || sections=(portable norm conditioning law rest sanitizer server bench norm_bench
   conditioning_bench)
 mkdir -p "$out" || exit 2
 export RLK_GOLDEN_DIR="$root/tests/golden"
@@ -80,8 +81,11 @@ section_norm() {
 section_conditioning() {
   run conditioning 180 "$tests" --gtest_filter='*Linear*:*Mlp*:*Sinusoid*'
 }
+section_law() {
+  run law 120 "$tests" --gtest_filter='*StepLaw*'
+}
 section_rest() {
-  run rest 120 "$tests" --gtest_filter='-*SoftcapPortable*:*SoftcapAllF32*:SoftcapStored*:*Norm*:*Linear*:*Mlp*:*Sinusoid*'
+  run rest 120 "$tests" --gtest_filter='-*SoftcapPortable*:*SoftcapAllF32*:SoftcapStored*:*Norm*:*Linear*:*Mlp*:*Sinusoid*:*StepLaw*'
 }
 section_sanitizer() {
   local tool
