@@ -121,7 +121,8 @@ copy_files() {
     python3 -m zipfile -e "$wheel" "$out/python/"
   done
   cp -r "$source_dir/tests/data" "$source_dir/tests/golden" "$out/tests/"
-  cp "$source_dir"/tests/gpu/{run.sh,bench.py,norm_bench.py,conditioning_bench.py,server_check.py} "$out/tests/gpu/"
+  cp "$source_dir"/tests/gpu/{run.sh,bench.py,conditioning_bench.py,linear_bench.py,norm_bench.py} \
+    "$source_dir/tests/gpu/server_check.py" "$out/tests/gpu/"
   find "$out" -name __pycache__ -prune -exec rm -rf {} +
   cp "$source_dir/LICENSE" "$out/"
   {

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/arith/known_answer.h"
+#include "kernels/linear/step_law.h"
 #include "kernels/ops/det_linear/det_linear.h"
 #include "kernels/ops/final_logit_softcap/final_logit_softcap.h"
 #include "kernels/ops/rms_norm/rms_norm.h"
@@ -51,6 +52,18 @@ absl::StatusOr<int> RunCudaKnownAnswers([[maybe_unused]] int ordinal) {
 #endif
 }
 
+// Why the device's tensor-core step is not the law t25x16; empty where it is.
+std::string StepLawReason([[maybe_unused]] int ordinal) {
+#if defined(RLK_WITH_CUDA)
+  const absl::Status status = linear::CheckCudaStepLaw(ordinal);
+  return status.ok()
+             ? std::string()
+             : absl::StrCat("needs the tensor-core law t25x16: ", std::string(status.message()));
+#else
+  return "no CUDA code in this build";
+#endif
+}
+
 // Both CUDA backends share one run of the vectors.
 void SetCudaBackends(const BuiltinOptions& options, Registry& registry) {
   const bool wanted = Offered(options, Backend::kCuda) || Offered(options, Backend::kCudaSm90);
@@ -66,6 +79,7 @@ void SetCudaBackends(const BuiltinOptions& options, Registry& registry) {
                                                      : "built without CUDA");
   } else if (wanted) {
     state = FromKnownAnswers(RunCudaKnownAnswers(options.cuda_ordinal));
+    if (state.available) state.step_law_reason = StepLawReason(options.cuda_ordinal);
   }
   for (Backend backend : {Backend::kCudaSm90, Backend::kCuda}) {
     if (!Offered(options, backend)) {
@@ -107,9 +121,8 @@ void RegisterBuiltin(const BuiltinOptions& options, Registry& registry) {
   for (MethodDecl& decl : DeclareFinalLogitSoftcap()) registry.Add(std::move(decl));
   for (MethodDecl& decl : DeclareRmsNorm()) registry.Add(std::move(decl));
   for (MethodDecl& decl : DeclareDetLinear()) registry.Add(std::move(decl));
-  for (MethodDecl& decl : DeclareTimestepSinusoidH3(OfferH3(options, registry))) {
-    registry.Add(std::move(decl));
-  }
+  const bool offer_h3 = OfferH3(options, registry);
+  for (MethodDecl& decl : DeclareTimestepSinusoidH3(offer_h3)) registry.Add(std::move(decl));
   for (MethodDecl& decl : DeclareTimestepMlpFp32()) registry.Add(std::move(decl));
 }
 

@@ -29,6 +29,8 @@ struct Variant {
   // CUDA: compute capability as 10 * major + minor, inclusive bounds.
   int capability_min = 0;
   int capability_max = 1 << 20;
+  // Runs only where the tensor core follows the law t25x16: BackendState::step_law_reason.
+  bool needs_step_law = false;
   // Shape, stride and alignment limits; null takes everything the signature allows. Depends on
   // dtypes and shapes only, never on data.
   absl::Status (*applicable)(const KernelArgs&) = nullptr;
@@ -66,6 +68,8 @@ struct BackendState {
   bool failed_to_load = false;
   std::string reason;
   int known_answers_passed = 0;
+  // Why variants that need the tensor-core law t25x16 cannot run here; empty where they can.
+  std::string step_law_reason = {};
 };
 
 // A declared method with its signature.

@@ -195,6 +195,10 @@ class Selector {
                           variant.capability_max, ", the device has ", query_.compute_capability));
       return false;
     }
+    if (variant.needs_step_law && state.available && !state.step_law_reason.empty()) {
+      Reject(variant.backend, variant.kernel, state.step_law_reason);
+      return false;
+    }
     if (variant.applicable != nullptr) {
       if (const absl::Status status = variant.applicable(args_); !status.ok()) {
         Reject(variant.backend, variant.kernel, std::string(status.message()));

@@ -7,10 +7,12 @@
 #   norm        the same for the RMSNorm family, and its stored digests (180 s)
 #   conditioning  the same for det_linear, the timestep MLP and the sinusoid (180 s)
 #   law         the tensor core's step against its law as integer code, 1.0e10 outputs (120 s)
+#   bf16        the BF16 linear and what is built on it: the bits of cuda are those of cpu (180 s)
 #   rest        functions, fast forms, casts, digest, invariance, engine (120 s)
 #   sanitizer   compute-sanitizer memcheck and racecheck on small cases (150 s)
 #   server      rlk-server with CUDA, called by the command and by the Python client (40 s)
 #   bench       timings beside torch.compile, Triton and a copy (180 s)
+#   linear_bench  the BF16 linear of AdaLN beside cuBLAS and a read of its weights (180 s)
 #   norm_bench  the same for the RMSNorm family, beside torch.compile and F.rms_norm (180 s)
 #   conditioning_bench  the linear, the timestep MLP and the sinusoid beside torch with cuBLAS in
 #               FP32, and the bits of h3-v1 and silu_cuda beside torch's (180 s)
@@ -29,15 +31,15 @@ sections=()
 while (($# > 0)); do
   case "$1" in
     --out) out="${2:?--out needs a folder}"; shift ;;
-    portable | norm | conditioning | law | rest | sanitizer | server | bench | norm_bench | \
-      conditioning_bench) sections+=("$1") ;;
-    -h | --help) sed -n '2,21s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    portable | norm | conditioning | law | bf16 | rest | sanitizer | server | bench | norm_bench | \
+      conditioning_bench | linear_bench) sections+=("$1") ;;
+    -h | --help) sed -n '2,24s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     *) echo "run.sh: unknown section or option $1" >&2; exit 2 ;;
   esac
   shift
 done
-((${#sections[@]} > 0)) || sections=(portable norm conditioning law rest sanitizer server bench norm_bench
-  conditioning_bench)
+((${#sections[@]} > 0)) || sections=(portable norm conditioning law bf16 rest sanitizer server bench
+  norm_bench conditioning_bench linear_bench)
 mkdir -p "$out" || exit 2
 export RLK_GOLDEN_DIR="$root/tests/golden"
 RLK_COMMIT="$(sed -n 's/^commit //p' "$root/BUNDLE" 2>/dev/null)"
@@ -68,7 +70,8 @@ run() {
     grep -E '^\[  FAILED  \]|Failure$|^ *Expected|^ *Actual|element|differs' "$out/$name.log" | head -n 40
     tail -n 30 "$out/$name.log"
   else
-    grep -E '^(ok|\[  PASSED|forward|backward|digest|timestep|det_linear|h3-v1|silu|    )' "$out/$name.log" | tail -n 120
+    grep -E '^(ok|\[  PASSED|forward|backward|grad_|digest|timestep|det_linear|h3-v1|silu|    )' \
+      "$out/$name.log" | tail -n 120
   fi
 }
 
@@ -79,13 +82,17 @@ section_norm() {
   run norm 180 "$tests" --gtest_filter='*Norm*'
 }
 section_conditioning() {
-  run conditioning 180 "$tests" --gtest_filter='*Linear*:*Mlp*:*Sinusoid*'
+  run conditioning 180 "$tests" --gtest_filter='*Linear*:*Mlp*:*Sinusoid*-*Bf16Gpu*'
 }
 section_law() {
   run law 120 "$tests" --gtest_filter='*StepLaw*'
 }
+section_bf16() {
+  run bf16 180 "$tests" --gtest_filter='*Bf16Gpu*'
+}
 section_rest() {
-  run rest 120 "$tests" --gtest_filter='-*SoftcapPortable*:*SoftcapAllF32*:SoftcapStored*:*Norm*:*Linear*:*Mlp*:*Sinusoid*:*StepLaw*'
+  local others='*SoftcapPortable*:*SoftcapAllF32*:SoftcapStored*:*Norm*:*Linear*:*Mlp*:*Sinusoid*'
+  run rest 120 "$tests" --gtest_filter="-$others:*StepLaw*:*Bf16Gpu*"
 }
 section_sanitizer() {
   local tool
@@ -100,6 +107,7 @@ section_sanitizer() {
   small+=':DeviceDigest.EqualsHostForEvery*:DeviceDigest.EqualsHostAtUnaligned*:KnownAnswers.*'
   small+=':Dtypes/SoftcapPortable.NanIsCanonical/BF16*:GpuEngine.Takes*:GpuEngine.Reports*'
   small+=':*Linear.Extreme*:LinearFold.*:Mlp.WantedOutputs*:Sinusoid.Strides*'
+  small+=':Bf16GpuLaw.*:Bf16GpuSmall.*'
   # shellcheck disable=SC2016
   run sanitizer 150 bash -c '
     set -e
@@ -122,6 +130,10 @@ section_norm_bench() {
 section_conditioning_bench() {
   run conditioning_bench 180 python3 -u "$here/conditioning_bench.py" \
     --library "$root/lib/librlk_gpu_bench.so" --out "$out/conditioning_bench.json"
+}
+section_linear_bench() {
+  run linear_bench 180 python3 -u "$here/linear_bench.py" \
+    --library "$root/lib/librlk_gpu_bench.so" --out "$out/linear_bench.json"
 }
 
 for section in "${sections[@]}"; do
@@ -152,7 +164,7 @@ results = {"commit": commit, "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gm
 for line in sys.stdin:
     name, seconds, result = line.rstrip("\n").split("\t")
     results["sections"][name] = {"seconds": int(seconds), "result": result}
-for name in ("bench", "norm_bench", "conditioning_bench", "server"):
+for name in ("bench", "norm_bench", "conditioning_bench", "linear_bench", "server"):
     path = os.path.join(out, name + ".json")
     if name in results["sections"] and os.path.exists(path):
         with open(path, encoding="utf-8") as file:

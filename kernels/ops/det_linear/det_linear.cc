@@ -7,12 +7,14 @@
 #include "kernels/core/status.h"
 #include "kernels/registry/golden_variant.h"
 #if defined(RLK_WITH_CUDA)
+#include "kernels/ops/det_linear/bf16_cuda_variants.h"
 #include "kernels/ops/det_linear/cuda_variants.h"
 #endif
 
 namespace rlk {
 namespace {
 
+using det_linear::kBf16Contract;
 using det_linear::kFp32Contract;
 using det_linear::Kind;
 using linear::Activation;
@@ -26,6 +28,12 @@ constexpr char kFp32Forward[] =
     "to A[j mod 32]; chunks ascending, k ascending: A = fma(x, w, A). For s = 16, 8, 4, 2, 1: A[l] "
     "= add(A[l], A[l xor s]) for all l at once; total = A[0]. pre = v = add(total, bias or +0); y "
     "= act(v), silu(v) = mul(v, sigmoid(v)).";
+constexpr char kBf16Forward[] =
+    "BF16 operands, K a multiple of 8. total = +0; for s = 0 .. ceil(K/32)-1, for u = 0, 1: total "
+    "= add(total, D), D = the tensor-core step t25x16 from +0 of the 16 products k = 32s + 8q + 4u "
+    "+ i, q, i = 0 .. 3; operands beyond K are +0. pre = v = add(total, bias32 or +0); y = "
+    "cast(act(v)), silu(v) = mul(v, sigmoid(v)).";
+constexpr char kBf16Operands[] = "BF16 operands are up-converted exactly, sums are FP32. ";
 constexpr char kGradient[] =
     "g = grad_y, or with activation silu mul(grad_y, dsilu(pre)), dsilu(z) = mul(s, fma(z, sub(1, "
     "s), 1)), s = sigmoid(z). ";
@@ -46,7 +54,7 @@ struct MethodFacts {
   const char *name, *kernel;
   std::vector<std::string> inputs, attributes, outputs;
   const char* operand;  // the input whose dtype decides the contract
-  LaunchFn fp32_cpu, golden, golden_rounded;
+  LaunchFn fp32_cpu, bf16_cpu, golden, golden_rounded;
 };
 
 absl::Status GoldenForward(const KernelArgs& args) {
@@ -69,6 +77,7 @@ std::vector<MethodFacts> AllFacts() {
        {"y", "pre"},
        "x",
        &LaunchDetLinearFp32ForwardCpu,
+       &LaunchDetLinearBf16ForwardCpu,
        &DetLinearForwardGolden,
        &GoldenForward},
       {Kind::kBackwardInput,
@@ -79,6 +88,7 @@ std::vector<MethodFacts> AllFacts() {
        {"grad_x"},
        "weight",
        &LaunchDetLinearFp32BackwardInputCpu,
+       &LaunchDetLinearBf16BackwardInputCpu,
        &DetLinearBackwardInputGolden,
        &GoldenBackwardInput},
       {Kind::kBackwardWeight,
@@ -89,25 +99,27 @@ std::vector<MethodFacts> AllFacts() {
        {"grad_weight", "grad_bias", "dweight_acc", "dbias_acc"},
        "x",
        &LaunchDetLinearFp32BackwardWeightCpu,
+       &LaunchDetLinearBf16BackwardWeightCpu,
        &DetLinearBackwardWeightGolden,
        &GoldenBackwardWeight},
   };
 }
 
-std::vector<Contract> Contracts(const MethodFacts& facts) {
-  std::string text = kCommon;
-  switch (facts.kind) {
+std::string Arithmetic(Kind kind, bool bf16) {
+  switch (kind) {
     case Kind::kForward:
-      text += kFp32Forward;
-      break;
+      return absl::StrCat(kCommon, bf16 ? kBf16Forward : kFp32Forward);
     case Kind::kBackwardInput:
-      absl::StrAppend(&text, kGradient, kBackwardInput);
-      break;
+      return absl::StrCat(kCommon, bf16 ? kBf16Operands : "", kGradient, kBackwardInput);
     case Kind::kBackwardWeight:
-      absl::StrAppend(&text, kGradient, kBackwardWeight);
       break;
   }
-  return {{kFp32Contract, std::move(text), facts.operand, {DType::kF32}},
+  return absl::StrCat(kCommon, bf16 ? kBf16Operands : "", kGradient, kBackwardWeight);
+}
+
+std::vector<Contract> Contracts(const MethodFacts& facts) {
+  return {{kFp32Contract, Arithmetic(facts.kind, false), facts.operand, {DType::kF32}},
+          {kBf16Contract, Arithmetic(facts.kind, true), facts.operand, {DType::kBF16}},
           {kGoldenContract, kGolden}};
 }
 
@@ -157,9 +169,11 @@ absl::Status Validate(const KernelArgs& args) {
   if constexpr (kKind != Kind::kForward) RLK_RETURN_IF_ERROR(CheckPre(args));
   if constexpr (kKind != Kind::kBackwardWeight) {
     const int64_t parts = args.I64("fold_parts");
-    if (args.contract == kFp32Contract && parts > 1) {
-      return InvalidArgument(Reason::kAttributeOutOfRange, "fold_parts", std::to_string(parts),
-                             "0, 1", absl::StrCat("contract ", kFp32Contract, " has one part"));
+    const bool one_part = args.contract == kFp32Contract || args.contract == kBf16Contract;
+    if (one_part && parts > 1) {
+      return InvalidArgument(
+          Reason::kAttributeOutOfRange, "fold_parts", std::to_string(parts), "0, 1",
+          absl::StrCat("contract ", std::string(args.contract), " has one part"));
     }
   }
   return absl::OkStatus();
@@ -184,12 +198,16 @@ std::vector<Variant> HostVariants(const MethodFacts& facts) {
   cpu.launch = facts.fp32_cpu;
   cpu.applicable = &NotSiluCuda;
   cpu.contracts = {{kFp32Contract, ClaimLevel::kL3Portable}};
+  Variant bf16 = cpu;
+  bf16.kernel = absl::StrCat("det_linear_bf16_", facts.kernel, "_cpu");
+  bf16.launch = facts.bf16_cpu;
+  bf16.contracts = {{kBf16Contract, ClaimLevel::kL1BatchInvariant}};
   Variant golden;
   golden.backend = Backend::kGolden;
   golden.kernel = absl::StrCat("det_linear_", facts.kernel, "_golden");
   golden.launch = facts.golden_rounded;
   golden.contracts = {{kGoldenContract, ClaimLevel::kL1BatchInvariant}};
-  return {std::move(cpu), std::move(golden)};
+  return {std::move(cpu), std::move(bf16), std::move(golden)};
 }
 
 }  // namespace
@@ -205,6 +223,9 @@ std::vector<MethodDecl> DeclareDetLinear() {
     decl.contracts = Contracts(facts);
 #if defined(RLK_WITH_CUDA)
     decl.variants = DetLinearCudaVariants(facts.kind);
+    for (Variant& variant : DetLinearBf16CudaVariants(facts.kind)) {
+      decl.variants.push_back(std::move(variant));
+    }
 #endif
     for (Variant& variant : HostVariants(facts)) decl.variants.push_back(std::move(variant));
     decl.validate = ValidateOf(facts.kind);

@@ -23,6 +23,14 @@ absl::Status RunDetLinearFp32ForwardCpu(const KernelArgs& args, Isa isa);
 absl::Status RunDetLinearFp32BackwardInputCpu(const KernelArgs& args, Isa isa);
 absl::Status RunDetLinearFp32BackwardWeightCpu(const KernelArgs& args, Isa isa);
 
+// Contract h3-det-linear-bf16-mma-v1 on the host, in the same way.
+absl::Status LaunchDetLinearBf16ForwardCpu(const KernelArgs& args);
+absl::Status LaunchDetLinearBf16BackwardInputCpu(const KernelArgs& args);
+absl::Status LaunchDetLinearBf16BackwardWeightCpu(const KernelArgs& args);
+absl::Status RunDetLinearBf16ForwardCpu(const KernelArgs& args, Isa isa);
+absl::Status RunDetLinearBf16BackwardInputCpu(const KernelArgs& args, Isa isa);
+absl::Status RunDetLinearBf16BackwardWeightCpu(const KernelArgs& args, Isa isa);
+
 // FP64 references: outputs are F64.
 absl::Status DetLinearForwardGolden(const KernelArgs& args);
 absl::Status DetLinearBackwardInputGolden(const KernelArgs& args);
@@ -34,6 +42,9 @@ enum class Kind { kForward, kBackwardInput, kBackwardWeight };
 
 // "det_linear/h3-det-linear-v1", for F32 operands.
 inline constexpr char kFp32Contract[] = "det_linear/h3-det-linear-v1";
+
+// For BF16 operands.
+inline constexpr char kBf16Contract[] = "det_linear/h3-det-linear-bf16-mma-v1";
 
 // What every backend reads of a call.
 linear::Shape ReadShape(const KernelArgs& args, Kind kind);

@@ -148,6 +148,16 @@ TEST(Select, ChoosesTheFirstApplicableVariant) {
        ClaimLevel::kL3Portable,
        {"cuda_sm90: the last size is no multiple of 8"},
        ""},
+      {"a device whose tensor core has another law",
+       [](World& w) {
+         w.variant(Backend::kCudaSm90).needs_step_law = true;
+         w.backend(Backend::kCudaSm90).step_law_reason = "another law";
+       },
+       "op_cuda",
+       kPortable,
+       ClaimLevel::kL3Portable,
+       {"cuda_sm90: another law"},
+       ""},
       {"a contract that higher backends do not offer",
        [](World& w) {
          w.query.contract = kPortable;

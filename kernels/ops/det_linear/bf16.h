@@ -1,0 +1,17 @@
+// Contract h3-det-linear-bf16-mma-v1 of det_linear: what its backends share.
+#pragma once
+
+#include "kernels/linear/bf16_problem.h"
+#include "kernels/ops/det_linear/det_linear.h"
+
+namespace rlk::det_linear {
+
+linear::Bf16Linear ReadBf16Forward(const KernelArgs& args);
+// The gradient is grad_y itself: with an activation the caller replaces it by g.
+linear::Bf16BackwardInput ReadBf16BackwardInput(const KernelArgs& args);
+linear::Bf16BackwardWeight ReadBf16BackwardWeight(const KernelArgs& args);
+
+// The source of g where it stands in memory, [T, N] in FP32.
+linear::GradientSource GradientInMemory(const float* g, int64_t outputs);
+
+}  // namespace rlk::det_linear

@@ -1,0 +1,141 @@
+// The BF16 linear behind the C interface of the benchmark script, and its floors. Pointers are
+// device memory; 0 is success.
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "kernels/core/status.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/linear/bf16_cuda.h"
+#include "kernels/linear/bf16_forward.cuh"
+
+#define RLK_EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace {
+
+namespace linear = rlk::linear;
+
+constexpr int kThreads = 256;
+constexpr int kWords = 8;  // of 16 bytes, a thread
+
+// Reads; the sum is written only where it is a value that it does not have.
+__global__ void __launch_bounds__(kThreads)
+    ReadKernel(const uint4* __restrict__ in, int64_t words, uint32_t never, uint32_t* out) {
+  const int64_t first = int64_t{blockIdx.x} * kThreads * kWords + threadIdx.x;
+  uint4 word[kWords];
+#pragma unroll
+  for (int i = 0; i < kWords; ++i) {
+    const int64_t at = first + int64_t{i} * kThreads;
+    word[i] = at < words ? __ldg(in + at) : make_uint4(0, 0, 0, 0);
+  }
+  uint32_t sum = 0;
+#pragma unroll
+  for (int i = 0; i < kWords; ++i) sum ^= word[i].x ^ word[i].y ^ word[i].z ^ word[i].w;
+  if (sum == never) *out = sum;
+}
+
+__global__ void __launch_bounds__(kThreads) WriteKernel(uint4* out, int64_t words, uint32_t value) {
+  const int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (at < words) out[at] = make_uint4(value, value, value, value);
+}
+
+// y[i] = silu_cuda of the pattern first + i.
+__global__ void __launch_bounds__(kThreads)
+    SiluCudaKernel(uint32_t first, int64_t count, float* y) {
+  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i >= count) return;
+  const float z = __uint_as_float(first + static_cast<uint32_t>(i));
+  y[i] = linear::DeviceActivate(linear::Activation::kSiluCuda, z);
+}
+
+}  // namespace
+
+// As LinearCall of linear_bench.py.
+struct LinearBenchCall {
+  int64_t rows, outputs, inputs;
+  const void *temb, *x, *weight, *bias, *grad;  // temb F32; grad [rows, outputs] BF16
+  void *y, *grad_x, *grad_weight, *grad_bias;   // grad_x F32
+  void *plain, *packed, *partial;
+};
+
+RLK_EXPORT int64_t rlk_bench_linear_packed_bytes(int64_t rows, int64_t inputs) {
+  return linear::Bf16PackedElements(rows, inputs) * 2;
+}
+RLK_EXPORT int64_t rlk_bench_linear_partial_bytes(int64_t rows, int64_t outputs, int64_t inputs) {
+  return linear::Bf16BackwardInputBytes({rows, outputs, inputs});
+}
+
+// What AdaLN's forward runs: silu, cast, the linear. 0: the kernel for few rows, 1: for many.
+RLK_EXPORT int rlk_bench_linear_forward(const LinearBenchCall* call, int many, void* stream) {
+  linear::Bf16Linear problem;
+  problem.shape = {call->rows, call->outputs, call->inputs};
+  problem.x = static_cast<const uint16_t*>(call->plain);
+  problem.weight = static_cast<const uint16_t*>(call->weight);
+  problem.bias = static_cast<const uint16_t*>(call->bias);
+  problem.out.views[0] = call->y;
+  auto* packed = static_cast<uint16_t*>(call->packed);
+  auto* plain = static_cast<uint16_t*>(call->plain);
+  const absl::Status silu = linear::LaunchBf16Silu(
+      linear::SiluKind::kPortable, static_cast<const float*>(call->temb), call->rows, call->inputs,
+      many != 0 ? nullptr : plain, many != 0 ? packed : nullptr, {stream});
+  if (!silu.ok()) return 1;
+  const absl::Status status = many != 0 ? linear::LaunchBf16ForwardWgmma(problem, packed, {stream})
+                                        : linear::LaunchBf16ForwardMma(problem, {stream});
+  return status.ok() ? 0 : 1;
+}
+
+RLK_EXPORT int rlk_bench_linear_backward_input(const LinearBenchCall* call, void* stream) {
+  linear::Bf16BackwardInput problem;
+  problem.shape = {call->rows, call->outputs, call->inputs};
+  problem.grad.views[0] = call->grad;
+  problem.grad.f32 = false;
+  problem.grad.outputs = call->outputs;
+  problem.weight = static_cast<const uint16_t*>(call->weight);
+  problem.grad_x = {rlk::DType::kF32, call->grad_x};
+  problem.temb = static_cast<const float*>(call->temb);
+  return linear::LaunchBf16BackwardInput(problem, call->partial, {stream}).ok() ? 0 : 1;
+}
+
+RLK_EXPORT int rlk_bench_linear_backward_weight(const LinearBenchCall* call, void* stream) {
+  linear::Bf16BackwardWeight problem;
+  problem.shape = {call->rows, call->outputs, call->inputs};
+  problem.grad.views[0] = call->grad;
+  problem.grad.f32 = false;
+  problem.grad.outputs = call->outputs;
+  problem.x = static_cast<const uint16_t*>(call->x);
+  problem.grad_weight = {rlk::DType::kBF16, call->grad_weight};
+  problem.grad_bias = {rlk::DType::kBF16, call->grad_bias};
+  return linear::LaunchBf16BackwardWeight(problem, {stream}).ok() ? 0 : 1;
+}
+
+// The floors: `bytes` read, or written.
+RLK_EXPORT int rlk_bench_read(const void* in, int64_t bytes, void* out, void* stream) {
+  const auto blocks = rlk::cuda::GridBlocks(bytes / 16, kThreads * kWords);
+  if (!blocks.ok()) return 1;
+  return rlk::cuda::Launch(&ReadKernel, *blocks, kThreads, static_cast<cudaStream_t>(stream),
+                           static_cast<const uint4*>(in), bytes / 16, 0x5a5a1234u,
+                           static_cast<uint32_t*>(out))
+                 .ok()
+             ? 0
+             : 1;
+}
+RLK_EXPORT int rlk_bench_write(void* out, int64_t bytes, void* stream) {
+  const auto blocks = rlk::cuda::GridBlocks(bytes / 16, kThreads);
+  if (!blocks.ok()) return 1;
+  return rlk::cuda::Launch(&WriteKernel, *blocks, kThreads, static_cast<cudaStream_t>(stream),
+                           static_cast<uint4*>(out), bytes / 16, 0x3c3c3c3cu)
+                 .ok()
+             ? 0
+             : 1;
+}
+
+// The SiLU of contract h3-v1 for `count` bit patterns from `first`.
+RLK_EXPORT int rlk_bench_silu_cuda(uint32_t first, int64_t count, void* y, void* stream) {
+  const auto blocks = rlk::cuda::GridBlocks(count, kThreads);
+  if (!blocks.ok()) return 1;
+  return rlk::cuda::Launch(&SiluCudaKernel, *blocks, kThreads, static_cast<cudaStream_t>(stream),
+                           first, count, static_cast<float*>(y))
+                 .ok()
+             ? 0
+             : 1;
+}

@@ -1,0 +1,147 @@
+// The CUDA kernels of contract h3-det-linear-bf16-mma-v1 against the cpu backend, bit for bit.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "kernels/arith/step_vectors.h"
+#include "kernels/linear/step_law.h"
+#include "tests/gpu/bf16_runner.h"
+#include "tests/ops/det_linear/linear_call.h"
+
+namespace rlk::gpu_test {
+namespace {
+
+using test::kLinearMethods;
+using test::LinearSize;
+using test::OpCall;
+
+constexpr const char* kContract = "det_linear/h3-det-linear-bf16-mma-v1";
+
+OpCall MakeCall(const std::string& method, LinearSize size, int64_t activation, DType wide,
+                bool extras, uint32_t seed) {
+  OpCall call = test::MakeLinearCall(method, size, activation, extras, seed);
+  call.contract = kContract;
+  for (const char* name : {"x", "weight", "bias", "grad_y"}) {
+    if (!call.input(name).present()) continue;
+    const DType dtype = std::string(name) == "grad_y" ? wide : DType::kBF16;
+    call.inputs[name] =
+        test::MakeOpTensor(dtype, call.input(name).shape, test::OpValues(call.input(name)));
+  }
+  if (method != kLinearMethods[2]) call.integers["output_dtype"] = static_cast<int64_t>(wide);
+  return call;
+}
+
+TEST(Bf16GpuLaw, TheDeviceFollowsIt) {
+  const absl::Status status = linear::CheckCudaStepLaw(0);
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+class Bf16GpuLinear : public testing::TestWithParam<const char*> {};
+
+TEST_P(Bf16GpuLinear, EqualsCpuOverSizes) {
+  uint32_t seed = 1;
+  for (int64_t outputs : {1, 15, 17, 64, 90, 257, 594}) {
+    for (int64_t inputs : {8, 56, 64, 72, 264, 1032}) {
+      for (int64_t rows : {1, 2, 4, 5, 8, 9, 16, 17, 33, 65, 130}) {
+        const LinearSize size = {rows, outputs, inputs};
+        const int64_t activation = seed % 3 == 0 ? test::kSilu : test::kNoActivation;
+        const OpCall call =
+            MakeCall(GetParam(), size, activation, seed % 2 == 0 ? DType::kF32 : DType::kBF16,
+                     seed % 5 != 0, seed);
+        seed += 7;
+        ExpectOpCudaEqualsCpu(call, LinearName(call, size));
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST_P(Bf16GpuLinear, EqualsCpuAtTheSizeOfAnAdaLnSlice) {
+  for (int64_t rows : {1, 3, 8, 48, 49, 64, 200}) {
+    const LinearSize size = {rows, 5376, 2688};
+    const OpCall call = MakeCall(GetParam(), size, test::kNoActivation, DType::kBF16, true, 40);
+    ExpectOpCudaEqualsCpu(call, LinearName(call, size));
+    if (HasFatalFailure()) return;
+  }
+}
+
+// Every kind of data of the law's test as operands and gradients.
+TEST_P(Bf16GpuLinear, EqualsCpuOnEveryKindOfData) {
+  for (int kind = 0; kind < arith::kStepDataCount; ++kind) {
+    const auto data = static_cast<arith::StepData>(kind);
+    for (int64_t rows : {3, 8, 20, 66}) {
+      const LinearSize size = {rows, 70, 200};
+      OpCall call = MakeCall(GetParam(), size, test::kNoActivation, DType::kBF16, true, 1);
+      uint64_t seed = 0;
+      for (auto& [name, tensor] : call.inputs) {
+        ++seed;
+        const size_t width = tensor.dtype == DType::kBF16 ? 2 : 4;
+        for (size_t i = 0; i * width < tensor.bytes.size(); ++i) {
+          const uint64_t at = arith::StepMix(seed) + i;
+          const uint32_t bits =
+              width == 2 ? arith::DrawStepOperand(at, data) : arith::DrawStepAccumulator(at, data);
+          memcpy(&tensor.bytes[i * width], &bits, width);
+        }
+      }
+      ExpectOpCudaEqualsCpu(call, LinearName(call, size) + " " + arith::kStepDataNames[kind]);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Methods, Bf16GpuLinear, testing::ValuesIn(kLinearMethods),
+                         [](const auto& info) {
+                           const std::string method = info.param;
+                           return method.substr(method.find('.') + 1);
+                         });
+
+// Small enough for compute-sanitizer: every kernel once, with tails.
+TEST(Bf16GpuSmall, EveryKernelEqualsCpu) {
+  for (const char* method : kLinearMethods) {
+    for (int64_t rows : {2, 8, 20, 65}) {
+      const LinearSize size = {rows, 90, 136};
+      const OpCall call = MakeCall(method, size, test::kSilu, DType::kBF16, true, 4);
+      ExpectOpCudaEqualsCpu(call, LinearName(call, size));
+    }
+  }
+}
+
+// One row's bytes are the same for every number of rows, alone and in company.
+TEST(Bf16GpuRows, ARowAloneEqualsTheRowInAnyBatch) {
+  const LinearSize all_size = {320, 594, 264};
+  const OpCall all =
+      MakeCall(kLinearMethods[0], all_size, test::kNoActivation, DType::kBF16, true, 3);
+  const size_t row_bytes = 594 * 2;
+  const std::vector<std::byte> whole = RunOpCuda(all, *CudaVariantsOf(all).front()).at("y");
+  for (int64_t rows = 1; rows <= 320; rows += rows < 70 ? 1 : 50) {
+    for (int64_t first : {int64_t{0}, 320 - rows}) {
+      const OpCall part = LinearRowsOf(all, first, rows);
+      for (const Variant* variant : CudaVariantsOf(part)) {
+        const std::vector<std::byte> got = RunOpCuda(part, *variant).at("y");
+        EXPECT_TRUE(std::equal(got.begin(), got.end(),
+                               whole.begin() + static_cast<int64_t>(row_bytes) * first))
+            << rows << " rows from " << first << " " << variant->kernel;
+      }
+    }
+  }
+}
+
+TEST(Bf16GpuRows, RepeatedCallsGiveTheSameBytes) {
+  for (const char* method : kLinearMethods) {
+    for (int64_t rows : {8, 64}) {
+      const OpCall call =
+          MakeCall(method, {rows, 1300, 520}, test::kNoActivation, DType::kBF16, true, 5);
+      for (const Variant* variant : CudaVariantsOf(call)) {
+        const test::OpOutputs first = RunOpCuda(call, *variant);
+        for (int i = 0; i < 30; ++i) {
+          test::ExpectSameOp(RunOpCuda(call, *variant), first, variant->kernel);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace rlk::gpu_test
