@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/arith/known_answer.h"
 #include "kernels/linear/step_law.h"
+#include "kernels/ops/adaln_projection_3mod/adaln_projection_3mod.h"
 #include "kernels/ops/det_linear/det_linear.h"
 #include "kernels/ops/final_logit_softcap/final_logit_softcap.h"
 #include "kernels/ops/rms_norm/rms_norm.h"
@@ -124,6 +125,7 @@ void RegisterBuiltin(const BuiltinOptions& options, Registry& registry) {
   const bool offer_h3 = OfferH3(options, registry);
   for (MethodDecl& decl : DeclareTimestepSinusoidH3(offer_h3)) registry.Add(std::move(decl));
   for (MethodDecl& decl : DeclareTimestepMlpFp32()) registry.Add(std::move(decl));
+  for (MethodDecl& decl : DeclareAdalnProjection3Mod(offer_h3)) registry.Add(std::move(decl));
 }
 
 }  // namespace rlk

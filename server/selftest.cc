@@ -5,6 +5,8 @@
 #include <string_view>
 #include <utility>
 
+#include "kernels/arith/convert.h"
+
 namespace rlk::server {
 namespace {
 
@@ -42,6 +44,26 @@ constexpr StoredDigest kStored[] = {
     {"timestep_mlp_fp32.backward", "grad_b1", "xxh3-tree4k-v1:489010f52e9dadfb2d8db89af36490d0"},
     {"timestep_mlp_fp32.backward", "grad_w2", "xxh3-tree4k-v1:3e79fd5b97f5c9cb5440583fae74532d"},
     {"timestep_mlp_fp32.backward", "grad_b2", "xxh3-tree4k-v1:2e4f49d16f959a3fe95ddb0c65b843a8"},
+    {"adaln_projection_3mod.forward", "gate_mlp",
+     "xxh3-tree4k-v1:d3d018907c9fd2abd11e35e6649f1eef"},
+    {"adaln_projection_3mod.forward", "gate_msa",
+     "xxh3-tree4k-v1:c615879c1bb7bb48b7a9b2ec25e1e233"},
+    {"adaln_projection_3mod.forward", "scale_mlp",
+     "xxh3-tree4k-v1:575a82125daeea0a77439ce5526c7a11"},
+    {"adaln_projection_3mod.forward", "scale_msa",
+     "xxh3-tree4k-v1:f2c7b9355627ddc623a7593588134d66"},
+    {"adaln_projection_3mod.forward", "shift_mlp",
+     "xxh3-tree4k-v1:26e2e85688a0b49205e4cd8b48c6ff8d"},
+    {"adaln_projection_3mod.forward", "shift_msa",
+     "xxh3-tree4k-v1:fe0ecc3f565063a87e7c74828dee424c"},
+    {"adaln_projection_3mod.forward_table", "table",
+     "xxh3-tree4k-v1:1728bd53818b1b93b1a379a8f0387257"},
+    {"adaln_projection_3mod.backward", "grad_bias",
+     "xxh3-tree4k-v1:9690d8b568963f2ad9864f1f8a638707"},
+    {"adaln_projection_3mod.backward", "grad_temb",
+     "xxh3-tree4k-v1:e2d8caa4a93ff97ff872a4896ef4b505"},
+    {"adaln_projection_3mod.backward", "grad_weight",
+     "xxh3-tree4k-v1:0d94b8d5e3c1f7ea520767aa80cacb37"},
 };
 
 // Fixed FP32 values in [-128, 128) from a linear congruence: many lie in the bend of the functions,
@@ -60,39 +82,73 @@ std::vector<float> FixedValues(int64_t count, uint32_t seed) {
 // tail; an operator of elements alone gets the same [3, 257].
 constexpr int64_t kFixedRows = 3, kFixedSize = 257;
 
-// The inputs of a linear are whole 16-byte chunks: K and M are not 257.
-int64_t LetterSize(char letter) { return letter == 'K' || letter == 'M' ? 260 : kFixedSize; }
+// The inputs of a linear are whole 16-byte chunks: K and M (F32) and D (BF16) are not 257. A table
+// of D inputs has many channels: nine rows are enough.
+int64_t LetterSize(char letter, bool table) {
+  if (letter == 'D') return 264;
+  if (letter == 'T' && table) return 9;
+  return letter == 'K' || letter == 'M' ? 260 : kFixedSize;
+}
 
-Dims FixedShape(const DimsPattern& dims) {
+bool IsTable(const MethodSignature& signature) {
+  for (const TensorSpec& spec : signature.inputs) {
+    for (const DimPattern& dim : spec.dims.dims) {
+      if (dim.letter == 'D') return true;
+    }
+  }
+  return false;
+}
+
+Dims FixedShape(const DimsPattern& dims, bool table) {
   Dims shape;
   if (dims.leading) shape.push_back(kFixedRows);
   if (dims.leading && dims.dims.empty()) shape.push_back(kFixedSize);
   for (const DimPattern& dim : dims.dims) {
-    shape.push_back(dim.letter == 0 ? dim.factor : dim.factor * LetterSize(dim.letter));
+    shape.push_back(dim.letter == 0 ? dim.factor : dim.factor * LetterSize(dim.letter, table));
   }
   return shape;
+}
+
+// The first that the input allows.
+DType FixedDType(const MethodSignature& signature, const TensorSpec& spec) {
+  if (!spec.dtypes.empty()) return spec.dtypes.front();
+  return FixedDType(signature, signature.inputs[static_cast<size_t>(spec.same_dtype_as)]);
+}
+
+HostBytes FixedBytes(DType dtype, const std::vector<float>& values) {
+  const auto size = static_cast<size_t>(DTypeSize(dtype));
+  auto bytes = std::make_shared<std::vector<std::byte>>(values.size() * size);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const uint32_t bits =
+        dtype == DType::kBF16 ? arith::FloatToBf16(values[i]) : arith::FloatBits(values[i]);
+    std::memcpy(bytes->data() + i * size, &bits, size);
+  }
+  HostBytes data;
+  data.pieces.push_back(*bytes);
+  data.size = static_cast<int64_t>(bytes->size());
+  data.owner = std::move(bytes);
+  return data;
 }
 
 Call FixedCall(const Method& method, Backend backend) {
   Call call;
   call.method = &method;
   for (size_t i = 0; i < method.signature.inputs.size(); ++i) {
-    if (method.signature.inputs[i].optional) continue;
+    const TensorSpec& spec = method.signature.inputs[i];
+    // Of several optional gradients a method needs one: all are given.
+    if (spec.optional && spec.name.rfind("grad_", 0) != 0) continue;
     TensorArg tensor;
     tensor.spec = static_cast<int32_t>(i);
-    tensor.dtype = DType::kF32;
-    tensor.shape = FixedShape(method.signature.inputs[i].dims);
+    tensor.dtype = FixedDType(method.signature, spec);
+    tensor.shape = FixedShape(spec.dims, IsTable(method.signature));
     tensor.strides = ContiguousStrides(tensor.shape);
-    auto values = std::make_shared<std::vector<float>>(
-        FixedValues(ElementCount(tensor.shape), static_cast<uint32_t>(i + 1)));
+    std::vector<float> values =
+        FixedValues(ElementCount(tensor.shape), static_cast<uint32_t>(i + 1));
     // Timesteps are fractions.
-    if (method.signature.inputs[i].name == "timestep") {
-      for (float& value : *values) value = value * 0x1p-8f + 0.5f;
+    if (spec.name == "timestep") {
+      for (float& value : values) value = value * 0x1p-8f + 0.5f;
     }
-    const auto bytes = std::as_bytes(std::span<const float>(*values));
-    tensor.data.pieces.push_back(bytes);
-    tensor.data.size = static_cast<int64_t>(bytes.size());
-    tensor.data.owner = std::move(values);
+    tensor.data = FixedBytes(tensor.dtype, values);
     call.message_bytes += tensor.data.size;
     call.inputs.push_back(std::move(tensor));
   }

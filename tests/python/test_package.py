@@ -34,7 +34,8 @@ def test_generated_code_is_up_to_date(tmp_path):
     assert fresh == {path.name: path.read_text() for path in committed.glob("*_pb2.py*")}
 
 
-@pytest.mark.parametrize("name", ["ActivationService", "ConditioningService", "LinearService", "NormService"])
+@pytest.mark.parametrize("name", ["ActivationService", "ConditioningService", "LinearService",
+                                  "NormService"])
 def test_every_operator_method_is_known(name):
     service = descriptor_pool.Default().FindServiceByName("rlk.v1." + name)
     for method in service.methods:

@@ -43,6 +43,9 @@ from rlk.errors import (
     UnimplementedError,
 )
 from rlk.operators import (
+    adaln_projection_3mod,
+    adaln_projection_3mod_backward,
+    adaln_projection_3mod_table,
     det_linear,
     det_linear_backward_input,
     det_linear_backward_weight,
@@ -84,6 +87,9 @@ __all__ = [
     "UnauthenticatedError",
     "UnavailableError",
     "UnimplementedError",
+    "adaln_projection_3mod",
+    "adaln_projection_3mod_backward",
+    "adaln_projection_3mod_table",
     "aio",
     "connect",
     "det_linear",

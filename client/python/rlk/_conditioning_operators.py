@@ -220,3 +220,88 @@ def timestep_mlp_fp32_backward(
     return client.call(
         "timestep_mlp_fp32.backward", x=x, w1=w1, b1=b1, w2=w2, grad_y=grad_y, pre=pre, **options
     )
+
+
+def adaln_projection_3mod(
+    client: Any, temb: Any, weight: Any, bias: Any, *, fold_parts: int = 0, **options: Any
+) -> CallResult:
+    """``silu(temb) weight^T + bias`` as the six views of an AdaLN block with three modalities.
+
+    Args:
+        client: the client to call with.
+        temb: F32 [T, D]; T at least 1. BF16 is refused: a cast before the SiLU would change about
+            half of the outputs.
+        weight: [18 H, D], F32 with D a multiple of 4, or BF16 with D a multiple of 8.
+        bias: [18 H], in the dtype of weight.
+        fold_parts: parts of the reduction; 0 is the contract's rule.
+
+    Returns:
+        A result with ``shift_msa``, ``scale_msa``, ``gate_msa``, ``shift_mlp``, ``scale_mlp`` and
+        ``gate_mlp``, each [3 T, H] in the dtype of weight with rows t0 m0, t0 m1, t0 m2, t1 m0 and
+        so on, and ``report``.
+    """
+    return client.call(
+        "adaln_projection_3mod.forward",
+        temb=temb,
+        weight=weight,
+        bias=bias,
+        fold_parts=fold_parts,
+        **options,
+    )
+
+
+def adaln_projection_3mod_table(
+    client: Any, temb: Any, weight: Any, bias: Any, *, fold_parts: int = 0, **options: Any
+) -> CallResult:
+    """The same as one ``table`` [T, 18 H]: channel m 6H + c H + h of modality m and chunk c."""
+    return client.call(
+        "adaln_projection_3mod.forward_table",
+        temb=temb,
+        weight=weight,
+        bias=bias,
+        fold_parts=fold_parts,
+        **options,
+    )
+
+
+def adaln_projection_3mod_backward(
+    client: Any,
+    temb: Any,
+    weight: Any,
+    *,
+    grad_shift_msa: Any = None,
+    grad_scale_msa: Any = None,
+    grad_gate_msa: Any = None,
+    grad_shift_mlp: Any = None,
+    grad_scale_mlp: Any = None,
+    grad_gate_mlp: Any = None,
+    fold_parts: int = 0,
+    **options: Any,
+) -> CallResult:
+    """Gradients of :func:`adaln_projection_3mod`.
+
+    Args:
+        client: the client to call with.
+        temb, weight: as in the forward.
+        grad_shift_msa, grad_scale_msa, grad_gate_msa, grad_shift_mlp, grad_scale_mlp,
+            grad_gate_mlp: [3 T, H], F32 or the dtype of weight, all of one; an absent one is zero,
+            and at least one is given.
+        fold_parts: as in the forward.
+
+    Returns:
+        A result with ``grad_temb``, F32 [T, D], ``grad_weight`` and ``grad_bias``, in the dtype of
+        weight, and ``report``.
+    """
+    return client.call(
+        "adaln_projection_3mod.backward",
+        temb=temb,
+        weight=weight,
+        grad_shift_msa=grad_shift_msa,
+        grad_scale_msa=grad_scale_msa,
+        grad_gate_msa=grad_gate_msa,
+        grad_shift_mlp=grad_shift_mlp,
+        grad_scale_mlp=grad_scale_mlp,
+        grad_gate_mlp=grad_gate_mlp,
+        fold_parts=fold_parts,
+        **options,
+    )

@@ -12,6 +12,7 @@ _SECOND_ORDER = (
     "rlk.torch: gradients of gradients are not available; rlk computes first-order gradients only"
 )
 HAS_CUSTOM_OP = hasattr(torch.library, "custom_op")
+_ADALN_CHUNKS = ("shift_msa", "scale_msa", "gate_msa", "shift_mlp", "scale_mlp", "gate_mlp")
 # The constants that end every operator's arguments.
 _CALL = "str contract, str backend, int key"
 
@@ -106,6 +107,36 @@ def timestep_mlp_fp32(
         RlkError: as :meth:`rlk.Client.call`, in the forward or the backward pass.
     """
     return _mlp(x, w1, b1, w2, b2, *_ending(contract, backend, client))[0]
+
+
+def adaln_projection_3mod(
+    temb: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor,
+    *,
+    contract: Optional[str] = None,
+    backend: Optional[str] = None,
+    client: Optional[Client] = None,
+) -> Tuple[torch.Tensor, ...]:
+    """``silu(temb) weight^T + bias`` as six views, differentiable once with respect to all three.
+
+    Args:
+        temb: float32, [T, D], with at least one row. Its gradient is float32 and not rounded to the
+            dtype of weight, as torch's autograd would.
+        weight: float32 or bfloat16, [18 H, D].
+        bias: [18 H], of the dtype of weight.
+        contract, backend, client: as in :func:`det_linear`.
+
+    Returns:
+        shift_msa, scale_msa, gate_msa, shift_mlp, scale_mlp and gate_mlp, each [3 T, H] with rows
+        t0 m0, t0 m1, t0 m2, t1 m0 and so on.
+
+    Raises:
+        RlkError: as :meth:`rlk.Client.call`, in the forward or the backward pass.
+    """
+    table = _adaln(temb, weight, bias, *_ending(contract, backend, client))
+    width = weight.shape[0] // 18
+    return tuple(table.reshape(3 * temb.shape[0], 6 * width).split(width, dim=1))
 
 
 def _ending(
@@ -330,6 +361,41 @@ def _mlp_backward(saved: Any, grad_y: Any, needs: Any, *ending: Any) -> Any:
     return [getattr(result, name) if need else x.new_empty(0) for name, need in zip(names, needs)]
 
 
+def _adaln_forward(temb: Any, weight: Any, bias: Any, *ending: Any) -> Any:
+    contract, backend, key = ending
+    result = client_by_key(key).call(
+        "adaln_projection_3mod.forward_table",
+        options=_options(contract, backend),
+        temb=temb.contiguous(),
+        weight=weight.contiguous(),
+        bias=bias.contiguous(),
+    )
+    return result.table
+
+
+def _adaln_backward(saved: Any, grad_y: Any, needs: Any, *ending: Any) -> Any:
+    contract, backend, key = ending
+    temb, weight, bias = (tensor.contiguous() for tensor in saved)
+    width = weight.shape[0] // 18
+    views = grad_y.reshape(3 * temb.shape[0], 6, width)
+    names = ("grad_temb", "grad_weight", "grad_bias")
+    result = client_by_key(key).call(
+        "adaln_projection_3mod.backward",
+        options=_options(contract, backend),
+        temb=temb,
+        weight=weight,
+        wanted=[name for name, need in zip(names, needs) if need],
+        **{
+            "grad_" + chunk: views[:, at].contiguous() for at, chunk in enumerate(_ADALN_CHUNKS)
+        },
+    )
+    empties = (temb, weight, bias)
+    return [
+        getattr(result, name) if need else tensor.new_empty(0)
+        for name, need, tensor in zip(names, needs, empties)
+    ]
+
+
 _LINEAR = _Operator(
     name="det_linear",
     schema=f"Tensor x, Tensor weight, Tensor? bias, str activation, {_CALL}",
@@ -373,5 +439,19 @@ _MLP = _Operator(
     like=(0, 1, 2, 3, 5),
 )
 
+_ADALN = _Operator(
+    name="adaln_projection_3mod",
+    schema=f"Tensor temb, Tensor weight, Tensor bias, {_CALL}",
+    tensors=3,
+    outputs=1,
+    forward=_adaln_forward,
+    backward=_adaln_backward,
+    # The bias gives its gradient's shape alone.
+    saved=lambda inputs, outputs: list(inputs[:3]),
+    fake=lambda temb, weight, *rest: weight.new_empty((temb.shape[0], weight.shape[0])),
+    like=(0, 1, 2),
+)
+
 _make = _make_custom_op if HAS_CUSTOM_OP else _make_function
 _linear, _sinusoid, _mlp = _make(_LINEAR), _make(_SINUSOID), _make(_MLP)
+_adaln = _make(_ADALN)

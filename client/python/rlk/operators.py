@@ -11,6 +11,9 @@ from typing import Any
 
 from rlk._codec import CallResult
 from rlk._conditioning_operators import (
+    adaln_projection_3mod,
+    adaln_projection_3mod_backward,
+    adaln_projection_3mod_table,
     det_linear,
     det_linear_backward_input,
     det_linear_backward_weight,
@@ -21,6 +24,9 @@ from rlk._conditioning_operators import (
 )
 
 __all__ = [
+    "adaln_projection_3mod",
+    "adaln_projection_3mod_backward",
+    "adaln_projection_3mod_table",
     "det_linear",
     "det_linear_backward_input",
     "det_linear_backward_weight",

@@ -13,11 +13,17 @@ from typing import Any, Optional
 
 import torch
 
-from rlk._torch_conditioning import det_linear, timestep_mlp_fp32, timestep_sinusoid_h3
+from rlk._torch_conditioning import (
+    adaln_projection_3mod,
+    det_linear,
+    timestep_mlp_fp32,
+    timestep_sinusoid_h3,
+)
 from rlk._torch_norm import qwen3_next_rms_norm, rms_norm, rms_norm_gated
 from rlk.client import Client, client_by_key
 
 __all__ = [
+    "adaln_projection_3mod",
     "det_linear",
     "final_logit_softcap",
     "qwen3_next_rms_norm",

@@ -7,6 +7,96 @@ from typing import ClassVar as _ClassVar, Mapping as _Mapping, Optional as _Opti
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class AdalnProjection3modBackwardRequest(_message.Message):
+    __slots__ = ["fold_parts", "grad_gate_mlp", "grad_gate_msa", "grad_scale_mlp", "grad_scale_msa", "grad_shift_mlp", "grad_shift_msa", "options", "temb", "weight"]
+    FOLD_PARTS_FIELD_NUMBER: _ClassVar[int]
+    GRAD_GATE_MLP_FIELD_NUMBER: _ClassVar[int]
+    GRAD_GATE_MSA_FIELD_NUMBER: _ClassVar[int]
+    GRAD_SCALE_MLP_FIELD_NUMBER: _ClassVar[int]
+    GRAD_SCALE_MSA_FIELD_NUMBER: _ClassVar[int]
+    GRAD_SHIFT_MLP_FIELD_NUMBER: _ClassVar[int]
+    GRAD_SHIFT_MSA_FIELD_NUMBER: _ClassVar[int]
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    TEMB_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    fold_parts: int
+    grad_gate_mlp: _tensor_pb2.Tensor
+    grad_gate_msa: _tensor_pb2.Tensor
+    grad_scale_mlp: _tensor_pb2.Tensor
+    grad_scale_msa: _tensor_pb2.Tensor
+    grad_shift_mlp: _tensor_pb2.Tensor
+    grad_shift_msa: _tensor_pb2.Tensor
+    options: _call_pb2.CallOptions
+    temb: _tensor_pb2.Tensor
+    weight: _tensor_pb2.Tensor
+    def __init__(self, temb: _Optional[_Union[_tensor_pb2.Tensor, _Mapping]] = ..., weight: _Optional[_Union[_tensor_pb2.Tensor, _Mapping]] = ..., grad_shift_msa: _Optional[_Union[_tensor_pb2.Tensor, _Mapping]] = ..., grad_scale_msa: _Optional[_Union[_tensor_pb2.Tensor, _Mapping]] = ..., grad_gate_msa: _Optional[_Union[_tensor_pb2.Tensor, _Mapping]] = ..., grad_shift_mlp: _Optional[_Union[_tensor_pb2.Tensor, _Mapping]] = ..., grad_scale_mlp: _Optional[_Union[_tensor_pb2.Tensor, _Mapping]] = ..., grad_gate_mlp: _Optional[_Union[_tensor_pb2.Tensor, _Mapping]] = ..., fold_parts: _Optional[int] = ..., options: _Optional[_Union[_call_pb2.CallOptions, _Mapping]] = ...) -> None: ...
+
+class AdalnProjection3modBackwardResponse(_message.Message):
+    __slots__ = ["grad_bias", "grad_temb", "grad_weight", "report"]
+    GRAD_BIAS_FIELD_NUMBER: _ClassVar[int]
+    GRAD_TEMB_FIELD_NUMBER: _ClassVar[int]
+    GRAD_WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    REPORT_FIELD_NUMBER: _ClassVar[int]
+    grad_bias: _tensor_pb2.Tensor
+    grad_temb: _tensor_pb2.Tensor
+    grad_weight: _tensor_pb2.Tensor
+    report: _call_pb2.CallReport
+    def __init__(self, grad_temb: _Optional[_Union[_tensor_pb2.Tensor, _Mapping]] = ..., grad_weight: _Optional[_Union[_tensor_pb2.Tensor, _Mapping]] = ..., grad_bias: _Optional[_Union[_tensor_pb2.Tensor, _Mapping]] = ..., report: _Optional[_Union[_call_pb2.CallReport, _Mapping]] = ...) -> None: ...
+
+class AdalnProjection3modForwardRequest(_message.Message):
+    __slots__ = ["bias", "fold_parts", "options", "temb", "weight"]
+    BIAS_FIELD_NUMBER: _ClassVar[int]
+    FOLD_PARTS_FIELD_NUMBER: _ClassVar[int]
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    TEMB_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    bias: _tensor_pb2.Tensor
+    fold_parts: int
+    options: _call_pb2.CallOptions
+    temb: _tensor_pb2.Tensor
+    weight: _tensor_pb2.Tensor
+    def __init__(self, temb: _Optional[_Union[_tensor_pb2.Tensor, _Mapping]] = ..., weight: _Optional[_Union[_tensor_pb2.Tensor, _Mapping]] = ..., bias: _Optional[_Union[_tensor_pb2.Tensor, _Mapping]] = ..., fold_parts: _Optional[int] = ..., options: _Optional[_Union[_call_pb2.CallOptions, _Mapping]] = ...) -> None: ...
+
+class AdalnProjection3modForwardResponse(_message.Message):
+    __slots__ = ["gate_mlp", "gate_msa", "report", "scale_mlp", "scale_msa", "shift_mlp", "shift_msa"]
+    GATE_MLP_FIELD_NUMBER: _ClassVar[int]
+    GATE_MSA_FIELD_NUMBER: _ClassVar[int]
+    REPORT_FIELD_NUMBER: _ClassVar[int]
+    SCALE_MLP_FIELD_NUMBER: _ClassVar[int]
+    SCALE_MSA_FIELD_NUMBER: _ClassVar[int]
+    SHIFT_MLP_FIELD_NUMBER: _ClassVar[int]
+    SHIFT_MSA_FIELD_NUMBER: _ClassVar[int]
+    gate_mlp: _tensor_pb2.Tensor
+    gate_msa: _tensor_pb2.Tensor
+    report: _call_pb2.CallReport
+    scale_mlp: _tensor_pb2.Tensor
+    scale_msa: _tensor_pb2.Tensor
+    shift_mlp: _tensor_pb2.Tensor
+    shift_msa: _tensor_pb2.Tensor
+    def __init__(self, shift_msa: _Optional[_Union[_tensor_pb2.Tensor, _Mapping]] = ..., scale_msa: _Optional[_Union[_tensor_pb2.Tensor, _Mapping]] = ..., gate_msa: _Optional[_Union[_tensor_pb2.Tensor, _Mapping]] = ..., shift_mlp: _Optional[_Union[_tensor_pb2.Tensor, _Mapping]] = ..., scale_mlp: _Optional[_Union[_tensor_pb2.Tensor, _Mapping]] = ..., gate_mlp: _Optional[_Union[_tensor_pb2.Tensor, _Mapping]] = ..., report: _Optional[_Union[_call_pb2.CallReport, _Mapping]] = ...) -> None: ...
+
+class AdalnProjection3modForwardTableRequest(_message.Message):
+    __slots__ = ["bias", "fold_parts", "options", "temb", "weight"]
+    BIAS_FIELD_NUMBER: _ClassVar[int]
+    FOLD_PARTS_FIELD_NUMBER: _ClassVar[int]
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    TEMB_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    bias: _tensor_pb2.Tensor
+    fold_parts: int
+    options: _call_pb2.CallOptions
+    temb: _tensor_pb2.Tensor
+    weight: _tensor_pb2.Tensor
+    def __init__(self, temb: _Optional[_Union[_tensor_pb2.Tensor, _Mapping]] = ..., weight: _Optional[_Union[_tensor_pb2.Tensor, _Mapping]] = ..., bias: _Optional[_Union[_tensor_pb2.Tensor, _Mapping]] = ..., fold_parts: _Optional[int] = ..., options: _Optional[_Union[_call_pb2.CallOptions, _Mapping]] = ...) -> None: ...
+
+class AdalnProjection3modForwardTableResponse(_message.Message):
+    __slots__ = ["report", "table"]
+    REPORT_FIELD_NUMBER: _ClassVar[int]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    report: _call_pb2.CallReport
+    table: _tensor_pb2.Tensor
+    def __init__(self, table: _Optional[_Union[_tensor_pb2.Tensor, _Mapping]] = ..., report: _Optional[_Union[_call_pb2.CallReport, _Mapping]] = ...) -> None: ...
+
 class TimestepMlpFp32BackwardRequest(_message.Message):
     __slots__ = ["b1", "grad_y", "options", "pre", "w1", "w2", "x"]
     B1_FIELD_NUMBER: _ClassVar[int]
