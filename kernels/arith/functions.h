@@ -33,8 +33,32 @@ RLK_HD float Exp(float x) {
   return Mul(Mul(q, first), second);
 }
 
+// Exp(x) for x <= 0 and NaN, in fewer steps: one scale factor keeps the product exact and normal,
+// the other rounds it once, as in Exp.
+RLK_HD float ExpNonPositive(float x) {
+#if defined(__CUDA_ARCH__)
+  float a;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(a) : "f"(x), "f"(-104.0f));
+#else
+  const float a = x < -104.0f ? -104.0f : x;  // NaN passes
+#endif
+  const float j = Fma(a, kLog2E, kRoundMagic);
+  const float n = Sub(j, kRoundMagic);
+  float r = Fma(n, -kLn2High, a);
+  r = Fma(n, -kLn2Low, r);
+  float q = 0x1.6a4d70p-10f;
+  q = Fma(q, r, 0x1.1239aap-7f);
+  q = Fma(q, r, 0x1.5558b2p-5f);
+  q = Fma(q, r, 0x1.555492p-3f);
+  q = Fma(q, r, 0x1.fffffcp-2f);
+  q = Fma(q, r, 1.0f);
+  q = Fma(q, r, 1.0f);
+  const uint32_t k = FloatBits(j) - FloatBits(kRoundMagic);  // -150 .. 0
+  return Mul(Mul(q, BitsFloat((k + (127u + 64u)) << 23)), 0x1p-64f);
+}
+
 RLK_HD float Sigmoid(float z) {
-  const float e = Exp(Neg(Abs(z)));
+  const float e = ExpNonPositive(Neg(Abs(z)));
   const float y = RcpOneToTwo(Add(1.0f, e));
   return z < 0.0f ? Mul(e, y) : y;
 }

@@ -62,8 +62,14 @@ RLK_HD float Fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 RLK_HD float Rsqrt(float x) { return static_cast<float>(1.0 / sqrt(static_cast<double>(x))); }
 #endif
 
+#if defined(__CUDA_ARCH__)
+// Operand modifiers of the instruction that follows.
+RLK_HD float Neg(float x) { return -x; }
+RLK_HD float Abs(float x) { return fabsf(x); }
+#else
 RLK_HD float Neg(float x) { return BitsFloat(FloatBits(x) ^ 0x80000000u); }
 RLK_HD float Abs(float x) { return BitsFloat(FloatBits(x) & 0x7fffffffu); }
+#endif
 RLK_HD float CopySign(float magnitude, float sign) {
   return BitsFloat((FloatBits(magnitude) & 0x7fffffffu) | (FloatBits(sign) & 0x80000000u));
 }

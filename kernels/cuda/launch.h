@@ -3,6 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <cstdint>
 
 #include "absl/status/status.h"
@@ -28,5 +29,36 @@ absl::Status Launch(void (*kernel)(Params...), unsigned blocks, unsigned threads
     return absl::OkStatus();
   }(args...);
 }
+
+// What a launch may ask for besides its grid.
+struct LaunchShape {
+  unsigned blocks = 1;
+  unsigned threads = 1;
+  unsigned cluster = 1;     // blocks of a cluster; above 1 only from sm_90
+  size_t shared_bytes = 0;  // dynamic shared memory
+  bool starts_early =
+      false;  // may start while the kernel ahead ends: programmatic dependent launch
+};
+
+// The launch behind LaunchWith: INTERNAL or RESOURCE_EXHAUSTED in CUDA's words.
+absl::Status LaunchKernel(const void* kernel, const LaunchShape& shape, cudaStream_t stream,
+                          void** arguments);
+
+template <typename... Params, typename... Args>
+absl::Status LaunchWith(void (*kernel)(Params...), const LaunchShape& shape, cudaStream_t stream,
+                        Args... args) {
+  static_assert(sizeof...(Params) == sizeof...(Args));
+  return [&](Params... params) {
+    void* pointers[] = {&params...};
+    return LaunchKernel(reinterpret_cast<const void*>(kernel), shape, stream, pointers);
+  }(args...);
+}
+
+// Properties of the current device that a launcher chooses by.
+struct DeviceShape {
+  int multiprocessors = 0;
+  int capability = 0;  // 90 for sm_90
+};
+absl::StatusOr<DeviceShape> CurrentDeviceShape();
 
 }  // namespace rlk::cuda

@@ -1,16 +1,20 @@
-// Asynchronous copies of 16 bytes from global to shared memory, in the order of their groups.
+// Asynchronous copies from device to shared memory, 16 bytes a thread, and programmatic dependent
+// launch.
 #pragma once
 
 #include <cstdint>
 
 namespace rlk::device {
 
-// With `present` false sixteen zero bytes are written and `from`, which must be a valid address,
-// is not read. Streams: the copy does not stay in the first-level cache.
+__device__ __forceinline__ uint32_t SharedAddress(const void* p) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
+
+// Copies 16 bytes. With `present` false sixteen zero bytes are written and `from`, which must be a
+// valid address, is not read. The copy does not stay in the first-level cache.
 __device__ __forceinline__ void CopyAsync16(void* to, const void* from, bool present) {
-  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(address), "l"(from),
-               "r"(present ? 16 : 0)
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(SharedAddress(to)),
+               "l"(from), "r"(present ? 16 : 0)
                : "memory");
 }
 __device__ __forceinline__ void CopyAsyncCommit() {
@@ -20,6 +24,19 @@ __device__ __forceinline__ void CopyAsyncCommit() {
 template <int kGroups>
 __device__ __forceinline__ void CopyAsyncWait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
+}
+
+// Programmatic dependent launch: a kernel launched with it may start before the one ahead has
+// ended; nothing of that one is read before WaitForLaunchAhead. Without it both do nothing.
+__device__ __forceinline__ void AllowLaunchBehind() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void WaitForLaunchAhead() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
 }
 
 }  // namespace rlk::device

@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <limits>
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/gpu/device_memory.h"
@@ -158,6 +160,51 @@ TEST(NormRows, ManyRowsEqualCpu) {
     for (bool backward : {false, true}) {
       ExpectCudaEqualsCpu(
           MakeNormCall(kind, backward, DType::kBF16, DType::kBF16, DType::kBF16, 4096, 128, 6));
+    }
+  }
+}
+
+// Shapes that the kernels for few rows leave to others, with rows and columns left over.
+TEST(NormRows, ManyRowsOfEveryWidthEqualCpu) {
+  const std::pair<int64_t, int64_t> shapes[] = {{9001, 24},   {5003, 128},  {2101, 248},
+                                                {1101, 1000}, {1101, 2048}, {301, 5120},
+                                                {301, 5128},  {259, 8192}};
+  for (const auto& [rows, length] : shapes) {
+    for (const NormKind& kind : test::kNormKinds) {
+      for (DType x : test::kNormDTypes) {
+        for (bool backward : {false, true}) {
+          ExpectCudaEqualsCpu(MakeNormCall(kind, backward, x, x, x, rows, length, 7));
+        }
+      }
+    }
+  }
+}
+
+TEST(NormRows, ALeftFoldOverSegmentsEqualsCpu) {
+  for (const NormKind& kind : test::kNormKinds) {
+    // Two whole segments of stored terms and a part of a third.
+    NormCall call =
+        MakeNormCall(kind, true, DType::kBF16, DType::kF32, DType::kBF16, 66'000, 256, 9);
+    if (!Allowed(kind, DType::kBF16, DType::kF32)) {
+      call = MakeNormCall(kind, true, DType::kBF16, DType::kBF16, DType::kBF16, 66'000, 256, 9);
+    }
+    call.dweight_acc_in = test::MakeNormTensor(DType::kF32, {256}, test::NormalRow(256, 20.0f, 8));
+    ExpectCudaEqualsCpu(call, " over segments");
+  }
+}
+
+TEST(NormRows, AGivenStatisticOfAnyValueEqualsCpu) {
+  for (const NormKind& kind : test::kNormKinds) {
+    for (int64_t length : {24, 200, 1000, 5000, 8184}) {
+      for (DType x : test::kNormDTypes) {
+        NormCall call = MakeNormCall(kind, true, x, x, x, 133, length, 2);
+        std::vector<float> rstd = test::NormalRow(133, 1.0f, 4);
+        rstd[3] = 0.0f;
+        rstd[64] = std::numeric_limits<float>::infinity();
+        rstd[130] = std::numeric_limits<float>::quiet_NaN();
+        call.rstd = test::MakeNormTensor(DType::kF32, {133}, rstd);
+        ExpectCudaEqualsCpu(call, " with any rstd");
+      }
     }
   }
 }

@@ -24,92 +24,84 @@ struct BackwardIndex {
   device::StridedIndex x, weight, gate, grad_y, rstd_in;
 };
 
-// A thread's part of one row: the vectors at columns v kWidth + 8 lane.
-template <typename X, Convention kConvention, int kLanes, int kVectors>
+// A thread's part of one row: the vectors at columns v kWidth + 8 lane, in registers.
+template <typename X, typename G, Convention kConvention, int kLanes, int kVectors>
 struct RowPart {
   static constexpr bool kGated = IsGated(kConvention);
   static constexpr int kWidth = kLanes * kGroup;
-  // Registers hold the raw words of x and an X-typed grad_y, unless that takes too many of them:
-  // then everything is read again for each pass, from the caches. An F32 grad_y always is.
-  static constexpr bool kReload = (kGated || sizeof(X) == 4) && kVectors > 1;
-  static constexpr int kHeld = kReload ? 1 : kVectors;
-  static constexpr int kUnroll = kReload ? 1 : kVectors;
 
   const BackwardPointers& p;
   const Scalars& s;
+  const float* weight;  // shared, kWidth kVectors, with the offset
   int lane;
-  int64_t base;  // of the row
-  bool in_range;
-  device::Vector<X, kGroup> x[kHeld], dy[kHeld], gate[kGated ? kHeld : 1];
+  int64_t row;
+  device::Vector<X, kGroup> x[kVectors], gate[kGated ? kVectors : 1];
+  device::Vector<G, kGroup> dy[kVectors];
+  float r;
 
   __device__ __forceinline__ int Column(int v) const { return v * kWidth + lane * kGroup; }
-  __device__ __forceinline__ bool Inside(int v) const { return in_range && Column(v) < s.length; }
-  __device__ __forceinline__ bool HoldsGradY() const {
-    return std::is_same_v<X, float> || !s.grad_y_is_f32;
+  __device__ __forceinline__ bool Inside(int v) const {
+    return row < s.rows && Column(v) < s.length;
   }
 
-  __device__ __forceinline__ void Load(int v) {
-    const int held = kReload ? 0 : v;
+  __device__ __forceinline__ void Load() {
 #pragma unroll
-    for (int i = 0; i < device::Vector<X, kGroup>::kRegisters; ++i) {
-      x[held].registers[i] = 0;
-      dy[held].registers[i] = 0;
-      if constexpr (kGated) gate[held].registers[i] = 0;
+    for (int v = 0; v < kVectors; ++v) {
+      x[v].Clear();
+      dy[v].Clear();
+      if constexpr (kGated) gate[v].Clear();
+      if (!Inside(v)) continue;
+      const int64_t at = row * s.length + Column(v);
+      x[v].Load(static_cast<const X*>(p.x) + at);
+      dy[v].Load(static_cast<const G*>(p.grad_y) + at);
+      if constexpr (kGated) gate[v].Load(static_cast<const X*>(p.gate) + at);
     }
-    if (!Inside(v)) return;
-    const int64_t at = base + Column(v);
-    x[held].Load(static_cast<const X*>(p.x) + at);
-    if (HoldsGradY()) dy[held].Load(static_cast<const X*>(p.grad_y) + at);
-    if constexpr (kGated) gate[held].Load(static_cast<const X*>(p.gate) + at);
   }
 
-  __device__ __forceinline__ float Statistic(float* shared) {
+  __device__ __forceinline__ void Statistic(float* shared) {
+    if (p.rstd_in != nullptr) {
+      r = row < s.rows ? p.rstd_in[row] : 0.0f;
+      return;
+    }
     float accumulators[kGroup] = {};
-#pragma unroll kUnroll
+#pragma unroll
     for (int v = 0; v < kVectors; ++v) {
       float values[kGroup];
-      if constexpr (kReload) Load(v);
-      x[kReload ? 0 : v].ToFloats(values);
+      x[v].ToFloats(values);
 #pragma unroll
       for (int e = 0; e < kGroup; ++e) {
         accumulators[e] = arith::Fma(values[e], values[e], accumulators[e]);
       }
     }
-    return RowStatistic(FoldAccumulators<kLanes>(accumulators, shared),
-                        static_cast<float>(s.length), s.eps);
+    r = RowStatistic(FoldAccumulators<kLanes>(accumulators, shared), static_cast<float>(s.length),
+                     s.eps);
   }
 
-  __device__ __forceinline__ void TermsOf(int v, float r, Terms (&terms)[kGroup]) {
-    const int held = kReload ? 0 : v;
-    const bool inside = Inside(v);
-    if constexpr (kReload) Load(v);
-    float xs[kGroup], ws[kGroup] = {}, gs[kGroup] = {}, zs[kGroup] = {};
-    x[held].ToFloats(xs);
-    if (inside) LoadGroup<X>(p.weight, Column(v), s.weight_is_f32, ws);
-    if (HoldsGradY()) {
-      dy[held].ToFloats(gs);
-    } else if (inside) {
-      LoadGroup<X>(p.grad_y, base + Column(v), true, gs);
-    }
-    if constexpr (kGated) gate[held].ToFloats(zs);
+  __device__ __forceinline__ void TermsOf(int v, Terms (&terms)[kGroup]) const {
+    float xs[kGroup], gs[kGroup], zs[kGroup] = {};
+    device::Vector<float, kGroup> w;
+    x[v].ToFloats(xs);
+    dy[v].ToFloats(gs);
+    if constexpr (kGated) gate[v].ToFloats(zs);
+    w.LoadShared(weight + Column(v));
+    float ws[kGroup];
+    w.ToFloats(ws);
+    // Beyond the row's end everything is 0, and stays so whatever the statistic is.
+    const float vector_r = Column(v) < s.length ? r : 0.0f;
 #pragma unroll
     for (int e = 0; e < kGroup; ++e) {
-      // Beyond the row's end both factors of the dot are +0, as the contract has it.
-      terms[e] = Terms{};
-      if (!inside) continue;
-      terms[e] =
-          Backward<kConvention, FormulaType<X>>(xs[e], r, EffectiveWeight<kConvention>(ws[e], s),
-                                                gs[e], zs[e], s.activation(), s.round_weighted);
+      terms[e] = Backward<kConvention, FormulaType<X>>(xs[e], vector_r, ws[e], gs[e], zs[e],
+                                                       s.activation(), s.round_weighted);
     }
   }
 
   // rowsum(g, xh).
-  __device__ __forceinline__ float Dot(float r, float* shared) {
+  __device__ __forceinline__ float Dot(float* shared) const {
     float accumulators[kGroup] = {};
-#pragma unroll kUnroll
+#pragma unroll
     for (int v = 0; v < kVectors; ++v) {
       Terms terms[kGroup];
-      TermsOf(v, r, terms);
+      TermsOf(v, terms);
 #pragma unroll
       for (int e = 0; e < kGroup; ++e) {
         accumulators[e] = arith::Fma(terms[e].g, terms[e].xh, accumulators[e]);
@@ -118,52 +110,67 @@ struct RowPart {
     return FoldAccumulators<kLanes>(accumulators, shared);
   }
 
-  __device__ __forceinline__ void Store(int v, float r, float k) {
+  __device__ __forceinline__ void Store(int v, float k) const {
     Terms terms[kGroup];
-    TermsOf(v, r, terms);
+    TermsOf(v, terms);
+    const int64_t at = row * s.length + Column(v);
     float out[kGroup];
     device::Vector<X, kGroup> result;
     if (p.grad_x != nullptr) {
 #pragma unroll
       for (int e = 0; e < kGroup; ++e) out[e] = GradX(terms[e], r, k);
       result.FromFloats(out);
-      result.Store(static_cast<X*>(p.grad_x) + base + Column(v));
+      result.Store(static_cast<X*>(p.grad_x) + at);
     }
     if constexpr (kGated) {
       if (p.grad_gate == nullptr) return;
 #pragma unroll
       for (int e = 0; e < kGroup; ++e) out[e] = terms[e].grad_gate;
       result.FromFloats(out);
-      result.Store(static_cast<X*>(p.grad_gate) + base + Column(v));
+      result.Store(static_cast<X*>(p.grad_gate) + at);
     }
   }
 };
 
-// Contiguous, 16-byte aligned, length a multiple of 8 and at most 8 kLanes kVectors.
+// Blocks that share a multiprocessor: as many as keep a row of registers in flight without spills.
 template <typename X, Convention kConvention, int kLanes, int kVectors>
-__global__ void __launch_bounds__(BlockThreads(kLanes))
+RLK_HD constexpr int RowsBlocks() {
+  const int words = kVectors * static_cast<int>(sizeof(X)) / 2 * (IsGated(kConvention) ? 3 : 2);
+  if (words > 24) return 2;
+  return words > 16 ? 3 : words > 10 ? 5 : 6;
+}
+
+// Contiguous, 16-byte aligned, length a multiple of 8 and at most 8 kLanes kVectors. A block goes
+// from row to row. Any grid.
+template <typename X, typename G, Convention kConvention, int kLanes, int kVectors>
+__global__ void __launch_bounds__(BlockThreads(kLanes),
+                                  RowsBlocks<X, kConvention, kLanes, kVectors>())
     BackwardRowsKernel(const BackwardPointers p, const Scalars s) {
-  __shared__ float shared[2][kLanes > 32 ? kLanes / 32 : 1];
-  using Part = RowPart<X, kConvention, kLanes, kVectors>;
-  const int lane = threadIdx.x % kLanes;
-  const int64_t row = int64_t{blockIdx.x} * (BlockThreads(kLanes) / kLanes) + threadIdx.x / kLanes;
-  Part part{p, s, lane, row * s.length, row < s.rows};
-  if constexpr (!Part::kReload) {
+  using Part = RowPart<X, G, kConvention, kLanes, kVectors>;
+  constexpr int kRows = BlockThreads(kLanes) / kLanes;  // of a block, at once
+  __shared__ alignas(16) float weight[Part::kWidth * kVectors];
+  __shared__ float shared[2][2][kLanes > 32 ? kLanes / 32 : 1];
+  for (int i = threadIdx.x; i < Part::kWidth * kVectors; i += BlockThreads(kLanes)) {
+    weight[i] = i < s.length
+                    ? EffectiveWeight<kConvention>(LoadElement<X>(p.weight, i, s.weight_is_f32), s)
+                    : 0.0f;
+  }
+  __syncthreads();
+  int parity = 0;
+  // All threads of a block take as many turns as its first row needs.
+  for (int64_t first = int64_t{blockIdx.x} * kRows; first < s.rows;
+       first += int64_t{gridDim.x} * kRows, parity ^= 1) {
+    Part part{p, s, weight, static_cast<int>(threadIdx.x) % kLanes,
+              first + static_cast<int>(threadIdx.x) / kLanes};
+    part.Load();
+    part.Statistic(shared[parity][0]);
+    if (part.row < s.rows && part.lane == 0) p.rstd[part.row] = part.r;
+    if (p.grad_x == nullptr && p.grad_gate == nullptr) continue;
+    const float k = arith::Div(part.Dot(shared[parity][1]), static_cast<float>(s.length));
 #pragma unroll
-    for (int v = 0; v < kVectors; ++v) part.Load(v);
-  }
-  float r;
-  if (p.rstd_in != nullptr) {
-    r = part.in_range ? p.rstd_in[row] : 0.0f;
-  } else {
-    r = part.Statistic(shared[0]);
-  }
-  if (part.in_range && lane == 0) p.rstd[row] = r;
-  if (p.grad_x == nullptr && p.grad_gate == nullptr) return;
-  const float k = arith::Div(part.Dot(r, shared[1]), static_cast<float>(s.length));
-#pragma unroll Part::kUnroll
-  for (int v = 0; v < kVectors; ++v) {
-    if (part.Inside(v)) part.Store(v, r, k);
+    for (int v = 0; v < kVectors; ++v) {
+      if (part.Inside(v)) part.Store(v, k);
+    }
   }
 }
 

@@ -21,23 +21,44 @@ absl::Status Forward(const KernelArgs& args) {
   }
 }
 
-absl::Status Backward(const KernelArgs& args) {
-  switch (args.Input("x").dtype) {
+// The launchers of one dtype. A kernel in fewer passes is taken where it applies; all give the same
+// bits.
+struct BackwardLaunchers {
+  absl::StatusOr<bool> (*narrow)(const KernelArgs&);
+  absl::StatusOr<bool> (*cluster)(const KernelArgs&);  // may be null
+  absl::Status (*rows)(const KernelArgs&);
+  absl::Status (*fold)(const KernelArgs&);
+};
+
+BackwardLaunchers LaunchersOf(DType dtype) {
+  switch (dtype) {
     case DType::kF16:
-      RLK_RETURN_IF_ERROR(rms_norm::LaunchBackwardRowsF16(args));
-      return rms_norm::LaunchBackwardFoldF16(args);
+      return {&rms_norm::LaunchBackwardNarrowF16, &rms_norm::LaunchBackwardClusterF16,
+              &rms_norm::LaunchBackwardRowsF16, &rms_norm::LaunchBackwardFoldF16};
     case DType::kBF16:
-      RLK_RETURN_IF_ERROR(rms_norm::LaunchBackwardRowsBf16(args));
-      return rms_norm::LaunchBackwardFoldBf16(args);
+      return {&rms_norm::LaunchBackwardNarrowBf16, &rms_norm::LaunchBackwardClusterBf16,
+              &rms_norm::LaunchBackwardRowsBf16, &rms_norm::LaunchBackwardFoldBf16};
     default:
-      RLK_RETURN_IF_ERROR(rms_norm::LaunchBackwardRowsF32(args));
-      return rms_norm::LaunchBackwardFoldF32(args);
+      return {&rms_norm::LaunchBackwardNarrowF32, nullptr, &rms_norm::LaunchBackwardRowsF32,
+              &rms_norm::LaunchBackwardFoldF32};
   }
+}
+
+absl::Status Backward(const KernelArgs& args) {
+  const BackwardLaunchers launchers = LaunchersOf(args.Input("x").dtype);
+  RLK_ASSIGN_OR_RETURN(bool done, launchers.narrow(args));
+  if (!done && launchers.cluster != nullptr) {
+    RLK_ASSIGN_OR_RETURN(done, launchers.cluster(args));
+  }
+  if (done) return absl::OkStatus();
+  RLK_RETURN_IF_ERROR(launchers.rows(args));
+  return launchers.fold(args);
 }
 
 int64_t BackwardWorkspace(const KernelArgs& args) {
   const rms_norm::Problem problem = rms_norm::ReadProblem(args);
-  return rms_norm::StatisticBytes(problem) + rms_norm::PartialBytes(problem);
+  return rms_norm::StatisticBytes(problem) + rms_norm::PartialBytes(problem) +
+         rms_norm::TermBytes(problem) + rms_norm::SumBytes(problem);
 }
 
 }  // namespace

@@ -5,36 +5,48 @@
 
 namespace rlk::rms_norm {
 
+// A left fold by blocks of 16 columns, 128 rows a tile. With a block to each multiprocessor more
+// tiles are on their way from memory; with more blocks there are enough.
+template <typename X, typename G, Convention kConvention>
+absl::Status LaunchLeftFold(const BackwardCall& call) {
+  constexpr int kColumns = 16, kTileRows = 128;
+  using Loader = TermLoader<X, G, kConvention>;
+  const auto blocks = static_cast<unsigned>(call.problem.length) / kColumns;
+  RLK_ASSIGN_OR_RETURN(const cuda::DeviceShape device, cuda::CurrentDeviceShape());
+  if constexpr (!IsGated(kConvention)) {
+    if (blocks <= static_cast<unsigned>(device.multiprocessors)) {
+      return cuda::Launch(LeftFoldKernel<X, Loader, kColumns, kTileRows, 6>, blocks,
+                          kLeftFoldThreads, call.stream, call.fold, call.scalars);
+    }
+  }
+  return cuda::Launch(LeftFoldKernel<X, Loader, kColumns, kTileRows, 3>, blocks, kLeftFoldThreads,
+                      call.stream, call.fold, call.scalars);
+}
+
 template <typename X, typename G, Convention kConvention>
 absl::Status LaunchFold(const BackwardCall& call) {
   const int length = call.scalars.length;
   const bool chunked = call.problem.fold == Fold::kChunk128;
-  const bool whole = length % (chunked ? kGroup : kFoldColumns) == 0;
+  const bool whole = length % (chunked ? kGroup : 16) == 0;
   if (!call.streamable || !whole || call.problem.rows == 0) {
     RLK_ASSIGN_OR_RETURN(const unsigned blocks, cuda::GridBlocks(length, kChunkThreads));
     return cuda::Launch(FoldElementsKernel<X, kConvention>, blocks, kChunkThreads, call.stream,
                         call.rows, call.index, call.fold, call.carry_index, call.scalars, chunked);
   }
-  if (chunked) {
-    const int64_t chunks = (call.problem.rows + kChunkRows - 1) / kChunkRows;
-    RLK_ASSIGN_OR_RETURN(const unsigned blocks,
-                         cuda::GridBlocks(chunks * (length / kGroup), kChunkThreads));
-    RLK_RETURN_IF_ERROR(cuda::Launch(ChunkPartialsKernel<X, G, kConvention>, blocks, kChunkThreads,
-                                     call.stream, call.fold, call.scalars));
-    RLK_ASSIGN_OR_RETURN(const unsigned fold_blocks, cuda::GridBlocks(length, kChunkThreads));
-    return cuda::Launch(ChunkFoldKernel<X>, fold_blocks, kChunkThreads, call.stream, call.fold,
-                        call.scalars);
-  }
-  return cuda::Launch(LeftFoldKernel<X, G, kConvention>,
-                      static_cast<unsigned>(length) / kFoldColumns, kLeftFoldThreads, call.stream,
-                      call.fold, call.scalars);
+  if (!chunked) return LaunchLeftFold<X, G, kConvention>(call);
+  const int64_t chunks = (call.problem.rows + kChunkRows - 1) / kChunkRows;
+  RLK_ASSIGN_OR_RETURN(const unsigned blocks,
+                       cuda::GridBlocks(chunks * (length / kGroup), kChunkThreads));
+  RLK_RETURN_IF_ERROR(cuda::Launch(ChunkPartialsKernel<X, G, kConvention>, blocks, kChunkThreads,
+                                   call.stream, call.fold, call.scalars));
+  return LaunchChunkFold<X>(call);
 }
 
 // The weight gradient, where it is wanted. Needs the row statistic of LaunchBackwardRows.
 template <typename X>
 absl::Status LaunchBackwardFold(const KernelArgs& args) {
   const BackwardCall call = MakeBackwardCall(args);
-  if (call.fold.grad_weight == nullptr && call.fold.accumulator == nullptr) return absl::OkStatus();
+  if (!WantsWeightGradient(call)) return absl::OkStatus();
   return WithConvention(call.problem.convention, [&](auto convention) -> absl::Status {
     constexpr Convention kConvention = decltype(convention)::value;
     if (std::is_same_v<X, float> || call.scalars.grad_y_is_f32) {

@@ -53,12 +53,19 @@ struct Shape {
   static constexpr int vectors = kVectors;
 };
 
+// For rows of 257 elements or more.
 template <typename Body>
-absl::Status WithShape(int64_t length, const Body& body) {
-  if (length <= 128) return body(Shape<16, 1>());
-  if (length <= 256) return body(Shape<32, 1>());
+absl::Status WithWideShape(int64_t length, const Body& body) {
   if (length <= 2048) return body(Shape<32, 8>());
+  if (length <= 5120) return body(Shape<128, 5>());
   return body(Shape<128, 8>());
+}
+
+// For rows of kNarrowLengthMax elements or fewer: the lanes of a row.
+template <typename Body>
+absl::Status WithNarrowLanes(int64_t length, const Body& body) {
+  if (length <= 128) return body(std::integral_constant<int, 16>());
+  return body(std::integral_constant<int, 32>());
 }
 
 template <typename Body>

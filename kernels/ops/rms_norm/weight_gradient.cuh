@@ -19,6 +19,7 @@ struct FoldPointers {
   void* grad_weight;   // [length], X or F32; null when not wanted
   float* accumulator;  // [length]; null when not wanted
   float* partials;     // [ceil(rows / 128), length], chunk128
+  float* terms;        // [rows, length], where a left fold stores them
 };
 
 // c of 8 neighbouring columns. The weight does not enter.
@@ -32,12 +33,12 @@ struct TermLoader {
   __device__ __forceinline__ void Load(const FoldPointers& p, const Scalars& s, int64_t row,
                                        int column) {
     const int64_t i = row * s.length + column;
-    x.Load(static_cast<const X*>(p.x) + i);
-    grad_y.Load(static_cast<const G*>(p.grad_y) + i);
+    x.LoadHere(static_cast<const X*>(p.x) + i);
+    grad_y.LoadHere(static_cast<const G*>(p.grad_y) + i);
     if constexpr (IsGated(kConvention)) {
-      gate.Load(static_cast<const X*>(p.gate) + i);
+      gate.LoadHere(static_cast<const X*>(p.gate) + i);
     }
-    r = __ldg(p.rstd + row);
+    asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(r) : "l"(p.rstd + row));
   }
 
   __device__ __forceinline__ void Terms(const Scalars& s, float (&c)[kGroup]) const {
@@ -64,79 +65,6 @@ __device__ __forceinline__ void StoreGradient(const FoldPointers& p, const Scala
   } else {
     static_cast<X*>(p.grad_weight)[column] = device::FromFloat<X>(sum);
   }
-}
-
-// Left fold: a block owns kFoldColumns columns. Its first warp adds, a lane a column, while the
-// others make the terms of the next 128 rows; the chain of dependent adds is the limit. Contiguous,
-// 16-byte aligned, length a multiple of kFoldColumns. Grid: length / kFoldColumns. 16 columns are
-// one 32-byte sector of a 16-bit type.
-inline constexpr int kFoldColumns = 16;
-inline constexpr int kLeftFoldThreads = 32 + kFoldRows * kFoldColumns / kGroup;
-
-template <typename X, typename G, Convention kConvention>
-__global__ void __launch_bounds__(kLeftFoldThreads)
-    LeftFoldKernel(const FoldPointers p, const Scalars s) {
-  constexpr int kDepth = 3;  // tiles on their way from memory
-  constexpr int kColumns = kFoldColumns;
-  constexpr int kVectors = kColumns / kGroup;
-  // Column-major, so that the adding lane reads four rows at once.
-  __shared__ alignas(16) float terms[2][kColumns][kFoldRows + 4];
-  const int first_column = blockIdx.x * kColumns;
-  const bool adds = threadIdx.x < 32;
-  const int producer = static_cast<int>(threadIdx.x) - 32;
-  const int tile_row = producer / kVectors;
-  const int tile_column = producer % kVectors * kGroup;
-  const int64_t tiles = (s.rows + kFoldRows - 1) / kFoldRows;
-
-  TermLoader<X, G, kConvention> loads[kDepth];
-  const auto load = [&](int d, int64_t tile) {
-    const int64_t row = tile * kFoldRows + tile_row;
-    if (!adds && row < s.rows) loads[d].Load(p, s, row, first_column + tile_column);
-  };
-#pragma unroll
-  for (int d = 0; d < kDepth; ++d) load(d, d);
-
-  const bool owns = threadIdx.x < kColumns;
-  float sum = owns && p.carry != nullptr ? p.carry[first_column + threadIdx.x] : 0.0f;
-  const auto add_tile = [&](int64_t tile) {
-    const int64_t rest = s.rows - tile * kFoldRows;
-    const float* column = terms[tile & 1][threadIdx.x];
-    if (rest >= kFoldRows) {
-#pragma unroll 1
-      for (int row = 0; row < kFoldRows; row += 32) {
-        float4 c[8];
-#pragma unroll
-        for (int i = 0; i < 8; ++i) c[i] = reinterpret_cast<const float4*>(column + row)[i];
-#pragma unroll
-        for (int i = 0; i < 8; ++i) {
-          sum = arith::Add(arith::Add(arith::Add(arith::Add(sum, c[i].x), c[i].y), c[i].z), c[i].w);
-        }
-      }
-    } else {
-      for (int row = 0; row < rest; ++row) sum = arith::Add(sum, column[row]);
-    }
-  };
-
-  // Step i makes tile i and adds tile i - 1.
-#pragma unroll 1
-  for (int64_t begin = 0; begin <= tiles; begin += kDepth) {
-#pragma unroll
-    for (int d = 0; d < kDepth; ++d) {
-      const int64_t tile = begin + d;
-      if (tile > tiles) break;
-      if (adds) {
-        if (owns && tile > 0) add_tile(tile - 1);
-      } else if (tile * kFoldRows + tile_row < s.rows) {
-        float c[kGroup];
-        loads[d].Terms(s, c);
-#pragma unroll
-        for (int e = 0; e < kGroup; ++e) terms[tile & 1][tile_column + e][tile_row] = c[e];
-        load(d, tile + kDepth);
-      }
-      __syncthreads();
-    }
-  }
-  if (owns) StoreGradient<X>(p, s, first_column + threadIdx.x, sum);
 }
 
 inline constexpr int kChunkThreads = 128;
@@ -166,21 +94,6 @@ __global__ void __launch_bounds__(kChunkThreads)
   device::Vector<float, kGroup> result;
   result.FromFloats(partial);
   result.Store(p.partials + chunk * s.length + column);
-}
-
-// chunk128, second step: a thread a column.
-template <typename X>
-__global__ void __launch_bounds__(kChunkThreads)
-    ChunkFoldKernel(const FoldPointers p, const Scalars s) {
-  const int column = blockIdx.x * kChunkThreads + threadIdx.x;
-  if (column >= s.length) return;
-  const int64_t chunks = (s.rows + kFoldRows - 1) / kFoldRows;
-  float sum = p.carry != nullptr ? p.carry[column] : 0.0f;
-#pragma unroll 16
-  for (int64_t chunk = 0; chunk < chunks; ++chunk) {
-    sum = arith::Add(sum, p.partials[chunk * s.length + column]);
-  }
-  StoreGradient<X>(p, s, column, sum);
 }
 
 // Any strides, alignment and length, either fold: a thread a column.

@@ -1,0 +1,10 @@
+#include "kernels/ops/rms_norm/cluster_launch.cuh"
+#include "kernels/ops/rms_norm/cuda_launch.h"
+
+namespace rlk::rms_norm {
+
+absl::StatusOr<bool> LaunchBackwardClusterBf16(const KernelArgs& args) {
+  return LaunchBackwardCluster<device::Bf16>(args);
+}
+
+}  // namespace rlk::rms_norm

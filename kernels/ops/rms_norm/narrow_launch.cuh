@@ -1,0 +1,91 @@
+// Launcher of the whole backward of narrow rows, for one dtype of x.
+#pragma once
+
+#include "kernels/ops/rms_norm/backward_launch.cuh"
+#include "kernels/ops/rms_norm/backward_narrow.cuh"
+
+namespace rlk::rms_norm {
+
+template <typename X, typename G, Convention kConvention, int kLanes>
+absl::Status LaunchNarrowKernel(const BackwardCall& call, NarrowFold fold) {
+  RLK_ASSIGN_OR_RETURN(const unsigned blocks, cuda::GridBlocks(call.scalars.rows, kFoldRows));
+  return cuda::Launch(BackwardNarrowKernel<X, G, kConvention, kLanes>, blocks, kNarrowThreads,
+                      call.stream, call.rows, call.fold, call.scalars, fold);
+}
+
+// The rows [begin, begin + rows) of a call.
+template <typename X, typename G>
+BackwardCall Segment(const BackwardCall& call, int64_t begin, int64_t rows) {
+  BackwardCall segment = call;
+  const int64_t at = begin * call.scalars.length;
+  const auto move = [at](const void* p, auto element) -> const void* {
+    return p == nullptr ? nullptr : static_cast<const decltype(element)*>(p) + at;
+  };
+  const auto move_output = [at](void* p) -> void* {
+    return p == nullptr ? nullptr : static_cast<X*>(p) + at;
+  };
+  segment.scalars.rows = rows;
+  segment.rows.x = move(call.rows.x, X{});
+  segment.rows.gate = move(call.rows.gate, X{});
+  segment.rows.grad_y = move(call.rows.grad_y, G{});
+  segment.rows.grad_x = move_output(call.rows.grad_x);
+  segment.rows.grad_gate = move_output(call.rows.grad_gate);
+  if (call.rows.rstd_in != nullptr) segment.rows.rstd_in += begin;
+  const bool first = begin == 0, last = begin + rows == call.scalars.rows;
+  if (!first) segment.fold.carry = call.sum;
+  if (!last) {
+    segment.fold.grad_weight = nullptr;
+    segment.fold.accumulator = call.sum;
+  }
+  return segment;
+}
+
+// A left fold over segments of rows, so that the stored terms are bounded: the sum goes from one to
+// the next.
+template <typename X, typename G, Convention kConvention, int kLanes>
+absl::Status LaunchNarrowLeftFold(const BackwardCall& call) {
+  constexpr int kColumns = 8, kTileRows = 256, kDepth = 3;
+  const int64_t step = SegmentRows(call.problem);
+  for (int64_t begin = 0; begin < call.scalars.rows; begin += step) {
+    const BackwardCall segment =
+        Segment<X, G>(call, begin, std::min(step, call.scalars.rows - begin));
+    RLK_RETURN_IF_ERROR(
+        (LaunchNarrowKernel<X, G, kConvention, kLanes>(segment, NarrowFold::kStore)));
+    RLK_RETURN_IF_ERROR(
+        cuda::Launch(LeftFoldKernel<X, StoredTermLoader, kColumns, kTileRows, kDepth>,
+                     static_cast<unsigned>(call.scalars.length / kColumns), kLeftFoldThreads,
+                     call.stream, segment.fold, segment.scalars));
+  }
+  return absl::OkStatus();
+}
+
+template <typename X, typename G, Convention kConvention>
+absl::Status LaunchNarrow(const BackwardCall& call) {
+  return WithNarrowLanes(call.problem.length, [&](auto lanes) -> absl::Status {
+    if (!WantsWeightGradient(call)) {
+      return LaunchNarrowKernel<X, G, kConvention, lanes()>(call, NarrowFold::kNone);
+    }
+    if (StoresTerms(call.problem)) return LaunchNarrowLeftFold<X, G, kConvention, lanes()>(call);
+    RLK_RETURN_IF_ERROR((LaunchNarrowKernel<X, G, kConvention, lanes()>(call, NarrowFold::kChunk)));
+    return LaunchChunkFold<X>(call);
+  });
+}
+
+// True where this was the call's whole work; false where the rows are not narrow.
+template <typename X>
+absl::StatusOr<bool> LaunchBackwardNarrow(const KernelArgs& args) {
+  const BackwardCall call = MakeBackwardCall(args);
+  if (!call.streamable || call.problem.rows == 0 || call.problem.length > kNarrowLengthMax) {
+    return false;
+  }
+  RLK_RETURN_IF_ERROR(WithConvention(call.problem.convention, [&](auto convention) {
+    constexpr Convention kConvention = decltype(convention)::value;
+    if (std::is_same_v<X, float> || call.scalars.grad_y_is_f32) {
+      return LaunchNarrow<X, float, kConvention>(call);
+    }
+    return LaunchNarrow<X, X, kConvention>(call);
+  }));
+  return true;
+}
+
+}  // namespace rlk::rms_norm
