@@ -137,7 +137,7 @@ template <typename X, Convention kConvention, int kLanes, int kVectors>
 RLK_HD constexpr int RowsBlocks() {
   const int words = kVectors * static_cast<int>(sizeof(X)) / 2 * (IsGated(kConvention) ? 3 : 2);
   if (words > 24) return 2;
-  return words > 16 ? 3 : words > 10 ? 5 : 6;
+  return words > 16 ? 3 : words > 10 ? 4 : 6;
 }
 
 // Contiguous, 16-byte aligned, length a multiple of 8 and at most 8 kLanes kVectors. A block goes
