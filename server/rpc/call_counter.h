@@ -25,8 +25,9 @@ class CallCounter {
     if (--calls_ == 0) idle_.notify_all();
   }
 
-  // Takes room for a small reply to anybody until ReleaseSmall: a sixteenth of `bytes_max` is theirs
-  // without a look at who reads. False, and nothing taken, where that is used up; then Hold decides.
+  // Takes room for a small reply to anybody until ReleaseSmall: a sixteenth of `bytes_max` is
+  // theirs without a look at who reads. False, and nothing taken, where that is used up; then Hold
+  // decides.
   bool HoldSmall(int64_t bytes, int64_t bytes_max) {
     if (small_bytes_.fetch_add(bytes, std::memory_order_relaxed) + bytes <= bytes_max / 16) {
       return true;
