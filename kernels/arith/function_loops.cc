@@ -7,15 +7,7 @@ namespace rlk::arith {
 extern const FunctionLoops kFunctionLoopsBase, kFunctionLoopsV3, kFunctionLoopsV4;
 
 const FunctionLoops& GetFunctionLoops(Isa isa) {
-  switch (isa) {
-    case Isa::kV4:
-      return kFunctionLoopsV4;
-    case Isa::kV3:
-      return kFunctionLoopsV3;
-    case Isa::kBase:
-      break;
-  }
-  return kFunctionLoopsBase;
+  return PickByIsa(isa, kFunctionLoopsBase, kFunctionLoopsV3, kFunctionLoopsV4);
 }
 
 }  // namespace rlk::arith

@@ -22,4 +22,18 @@ std::span<const Isa> AvailableIsas();
 // The highest of them. Bits do not depend on it.
 inline Isa BestIsa() { return AvailableIsas().back(); }
 
+// Of three tables with the same loops, the one that was compiled for `isa`.
+template <typename Table>
+const Table& PickByIsa(Isa isa, const Table& base, const Table& v3, const Table& v4) {
+  switch (isa) {
+    case Isa::kV4:
+      return v4;
+    case Isa::kV3:
+      return v3;
+    case Isa::kBase:
+      break;
+  }
+  return base;
+}
+
 }  // namespace rlk

@@ -3,7 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/core/fp_environment.h"
+#include "kernels/core/cpu_features.h"
+#include "kernels/core/for_each_range.h"
 #include "kernels/core/status.h"
 #include "kernels/core/strided.h"
 #include "kernels/ops/final_logit_softcap/cpu_kernels.h"
@@ -17,15 +18,7 @@ constexpr int64_t kGrain = 16384;
 constexpr int64_t kPiece = 1024;
 
 const SoftcapCpuKernels& Kernels(Isa isa) {
-  switch (isa) {
-    case Isa::kV4:
-      return kCpuKernelsV4;
-    case Isa::kV3:
-      return kCpuKernelsV3;
-    case Isa::kBase:
-      break;
-  }
-  return kCpuKernelsBase;
+  return PickByIsa(isa, kCpuKernelsBase, kCpuKernelsV3, kCpuKernelsV4);
 }
 
 absl::Status Broken(const char* what) {
@@ -71,19 +64,6 @@ class Reader {
   alignas(64) std::array<std::byte, kPiece * sizeof(float)> buffer_;
 };
 
-template <typename Body>
-void ForEachBlock(ThreadPool* pool, int64_t count, const Body& body) {
-  const auto guarded = [&body](int64_t begin, int64_t end) {
-    const FpEnvironment environment;
-    body(begin, end);
-  };
-  if (pool != nullptr && count > kGrain) {
-    pool->ParallelFor(count, kGrain, guarded);
-  } else if (count > 0) {
-    guarded(0, count);
-  }
-}
-
 }  // namespace
 
 absl::Status RunSoftcapForwardCpu(const KernelArgs& args, Isa isa) {
@@ -95,7 +75,7 @@ absl::Status RunSoftcapForwardCpu(const KernelArgs& args, Isa isa) {
   if (!(x.shape == y.shape)) return Broken("x and y have different shapes");
   const auto kernel = Kernels(isa).forward[dtype][y.dtype == x.dtype ? 1 : 0];
   const int64_t y_size = DTypeSize(y.dtype);
-  ForEachBlock(args.pool, x.elements(), [&](int64_t begin, int64_t end) {
+  ForEachRange(args.pool, x.elements(), kGrain, [&](int64_t begin, int64_t end) {
     Reader reader(x);
     const int64_t step = reader.direct() ? end - begin : kPiece;
     for (int64_t i = begin; i < end; i += step) {
@@ -121,7 +101,7 @@ absl::Status RunSoftcapBackwardCpu(const KernelArgs& args, Isa isa) {
   }
   const auto kernel = Kernels(isa).backward[dtype][grad_y.dtype == x.dtype ? 1 : 0];
   const int64_t size = DTypeSize(x.dtype);
-  ForEachBlock(args.pool, x.elements(), [&](int64_t begin, int64_t end) {
+  ForEachRange(args.pool, x.elements(), kGrain, [&](int64_t begin, int64_t end) {
     Reader x_reader(x), grad_reader(grad_y);
     const bool direct = x_reader.direct() && grad_reader.direct();
     const int64_t step = direct ? end - begin : kPiece;

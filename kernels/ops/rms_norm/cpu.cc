@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "kernels/arith/row_sum.h"
+#include "kernels/core/cpu_features.h"
+#include "kernels/core/for_each_range.h"
 #include "kernels/core/fp_environment.h"
 #include "kernels/core/status.h"
 #include "kernels/core/strided.h"
@@ -24,15 +26,7 @@ constexpr int64_t kGrainElements = 16384;
 constexpr int64_t kColumns = 512;
 
 const NormCpuKernels& Kernels(Isa isa) {
-  switch (isa) {
-    case Isa::kV4:
-      return kNormCpuKernelsV4;
-    case Isa::kV3:
-      return kNormCpuKernelsV3;
-    case Isa::kBase:
-      break;
-  }
-  return kNormCpuKernelsBase;
+  return PickByIsa(isa, kNormCpuKernelsBase, kNormCpuKernelsV3, kNormCpuKernelsV4);
 }
 
 int Index(DType dtype) {
@@ -76,19 +70,6 @@ class RowReader {
   bool direct_;
   std::vector<std::byte> gathered_;
 };
-
-template <typename Body>
-void ForEachRange(ThreadPool* pool, int64_t count, int64_t grain, const Body& body) {
-  const auto guarded = [&body](int64_t begin, int64_t end) {
-    const FpEnvironment environment;
-    body(begin, end);
-  };
-  if (pool != nullptr && count > grain) {
-    pool->ParallelFor(count, grain, guarded);
-  } else if (count > 0) {
-    guarded(0, count);
-  }
-}
 
 int64_t RowGrain(int64_t length) { return std::max<int64_t>(1, kGrainElements / length); }
 
