@@ -18,6 +18,12 @@ ABSL_FLAG(std::string, listen, "127.0.0.1:50051",
           "Addresses HOST:PORT for gRPC, a comma list, repeatable; port 0 takes a free port; empty "
           "for none");
 ABSL_FLAG(std::string, unix, "", "Path of the Unix socket for gRPC; empty for none");
+ABSL_FLAG(
+    std::string, side, "auto",
+    "Path of the side socket, whose connections hold sessions; auto: that of --unix with .side "
+    "at its end; empty for none");
+ABSL_FLAG(std::string, weights_root, "",
+          "Folder whose safetensors files clients may load; empty for none");
 ABSL_FLAG(std::string, metrics, "127.0.0.1:9464",
           "Address HOST:PORT of the Prometheus endpoint /metrics; empty for none");
 ABSL_FLAG(std::string, backends, "",
@@ -60,7 +66,22 @@ ABSL_FLAG(int64_t, connections_max, rlk::Limits().connections_max,
 ABSL_FLAG(int64_t, streams_per_connection_max, rlk::Limits().streams_per_connection_max,
           "Limit: calls in flight on one connection");
 ABSL_FLAG(int64_t, device_bytes_max, rlk::Limits().device_bytes_max,
-          "Limit: memory of one GPU that the server takes");
+          "Limit: memory of one GPU that the server takes, resident tensors included");
+ABSL_FLAG(int64_t, sessions_max, rlk::Limits().sessions_max, "Limit: open sessions");
+ABSL_FLAG(int64_t, session_lease_ms, rlk::Limits().session_lease_ms,
+          "Limit: how long a session that asks for no lease lives after its last use");
+ABSL_FLAG(int64_t, session_lease_ms_max, rlk::Limits().session_lease_ms_max,
+          "Limit: lease that a session or a tensor may ask for");
+ABSL_FLAG(int64_t, session_calls_max, rlk::Limits().session_calls_max,
+          "Limit: calls in flight of one session");
+ABSL_FLAG(int64_t, session_tensors_max, rlk::Limits().session_tensors_max,
+          "Limit: resident tensors of one session");
+ABSL_FLAG(int64_t, session_resident_bytes_max, rlk::Limits().session_resident_bytes_max,
+          "Limit: bytes of the resident tensors of one session, in pages of 4 KiB");
+ABSL_FLAG(int64_t, resident_bytes_max, rlk::Limits().resident_bytes_max,
+          "Limit: bytes of the resident tensors of all sessions, in pages of 4 KiB");
+ABSL_FLAG(int64_t, chunk_bytes_max, rlk::Limits().chunk_bytes_max,
+          "Limit: data of one message of a stream");
 
 namespace rlk::server {
 namespace {
@@ -254,6 +275,37 @@ absl::Status ReadBackends(const FlagReader& reader, Options& options) {
   return absl::OkStatus();
 }
 
+absl::Status ReadSessionLimits(const FlagReader& reader, Limits& limits) {
+  constexpr int64_t kBytesMax = int64_t{1} << 42;
+  constexpr int64_t kLeaseMax = int64_t{1000} * 86'400'000;
+  const auto read = [&](std::string_view name, int64_t high, int64_t& out) {
+    return reader.Integer(name, 1, high, out);
+  };
+  RLK_RETURN_IF_ERROR(read("sessions_max", 1 << 20, limits.sessions_max));
+  RLK_RETURN_IF_ERROR(read("session_lease_ms_max", kLeaseMax, limits.session_lease_ms_max));
+  RLK_RETURN_IF_ERROR(read("session_lease_ms", kLeaseMax, limits.session_lease_ms));
+  RLK_RETURN_IF_ERROR(read("session_calls_max", 1 << 20, limits.session_calls_max));
+  RLK_RETURN_IF_ERROR(read("session_tensors_max", 1 << 20, limits.session_tensors_max));
+  RLK_RETURN_IF_ERROR(
+      read("session_resident_bytes_max", kBytesMax, limits.session_resident_bytes_max));
+  RLK_RETURN_IF_ERROR(read("resident_bytes_max", kBytesMax, limits.resident_bytes_max));
+  RLK_RETURN_IF_ERROR(read("chunk_bytes_max", int64_t{1} << 30, limits.chunk_bytes_max));
+  if (limits.session_lease_ms > limits.session_lease_ms_max) {
+    return FlagError(
+        "session_lease_ms", absl::StrCat(limits.session_lease_ms),
+        absl::StrCat("at most ", limits.session_lease_ms_max, " (session_lease_ms_max)"),
+        "the usual lease cannot be longer than the longest");
+  }
+  // A chunk's message has a few bytes more than its data.
+  if (limits.chunk_bytes_max > limits.message_bytes_max - 1024) {
+    return FlagError("chunk_bytes_max", absl::StrCat(limits.chunk_bytes_max),
+                     absl::StrCat("at most ", limits.message_bytes_max - 1024,
+                                  " (message_bytes_max, less 1024)"),
+                     "a chunk cannot be larger than its message");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ReadLimits(const FlagReader& reader, Limits& limits) {
   constexpr int64_t kGiB = int64_t{1} << 30;
   // gRPC's own lengths are 32-bit.
@@ -276,6 +328,7 @@ absl::Status ReadLimits(const FlagReader& reader, Limits& limits) {
   RLK_RETURN_IF_ERROR(
       read("streams_per_connection_max", 1 << 20, limits.streams_per_connection_max));
   RLK_RETURN_IF_ERROR(read("device_bytes_max", 4096 * kGiB, limits.device_bytes_max));
+  RLK_RETURN_IF_ERROR(ReadSessionLimits(reader, limits));
   if (limits.inline_bytes_max > limits.message_bytes_max) {
     return FlagError("inline_bytes_max", absl::StrCat(limits.inline_bytes_max),
                      absl::StrCat("at most ", limits.message_bytes_max, " (message_bytes_max)"),
@@ -302,6 +355,8 @@ absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& arguments) 
   if (options.listen.empty() && options.unix_path.empty()) {
     return FlagError("listen", "", "an address, or a path in --unix", "nothing to listen on");
   }
+  options.side_path = reader.Text("side");
+  options.weights_root = reader.Text("weights_root");
   options.metrics = reader.Text("metrics");
   if (!options.metrics.empty()) RLK_RETURN_IF_ERROR(CheckAddress("metrics", options.metrics));
   RLK_RETURN_IF_ERROR(ReadBackends(reader, options));

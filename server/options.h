@@ -18,6 +18,11 @@ struct Options {
   std::vector<std::string> listen = {"127.0.0.1:50051"};
   // Path of the Unix socket; empty for none.
   std::string unix_path;
+  // Path of the side socket; "auto" takes that of the Unix socket with ".side" at its end, if there
+  // is one; empty for none.
+  std::string side_path = "auto";
+  // Folder whose safetensors files clients may load; empty for none.
+  std::string weights_root;
   // HOST:PORT of the metrics; empty for none.
   std::string metrics = "127.0.0.1:9464";
   // Empty offers all.

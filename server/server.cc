@@ -8,7 +8,6 @@
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 #include <netdb.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -17,6 +16,7 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <condition_variable>
 #include <cstring>
 #include <mutex>
 #include <optional>
@@ -35,7 +35,13 @@
 #include "server/rpc/health.h"
 #include "server/rpc/operator_service.h"
 #include "server/rpc/server_service.h"
+#include "server/rpc/session_service.h"
+#include "server/rpc/side_socket.h"
+#include "server/rpc/tensor_service.h"
 #include "server/selftest.h"
+#include "server/sessions/random_id.h"
+#include "server/sessions/session_table.h"
+#include "server/tensors/tensor_store.h"
 #include "server/unix_socket.h"
 
 namespace rlk::server {
@@ -51,22 +57,11 @@ constexpr double kRefuseSeconds = 0.1;
 // Health watches and reflection streams do not hold up a drain.
 constexpr auto kStreamGrace = std::chrono::milliseconds(100);
 constexpr std::string_view kServerServiceName = "rlk.v1.ServerService";
+constexpr std::string_view kSessionServiceName = "rlk.v1.SessionService";
+constexpr std::string_view kTensorServiceName = "rlk.v1.TensorService";
 
 std::chrono::nanoseconds Seconds(double seconds) {
   return std::chrono::nanoseconds(static_cast<int64_t>(seconds * 1e9));
-}
-
-std::string RandomHex128() {
-  constexpr char kHex[] = "0123456789abcdef";
-  unsigned char bytes[16];
-  size_t filled = 0;
-  while (filled < sizeof(bytes)) {
-    const ssize_t got = getrandom(bytes + filled, sizeof(bytes) - filled, 0);
-    if (got > 0) filled += static_cast<size_t>(got);
-  }
-  std::string text;
-  for (const unsigned char byte : bytes) text += {kHex[byte >> 4], kHex[byte & 15]};
-  return text;
 }
 
 // gRPC takes %41 for A, even where it is the name of a file.
@@ -142,6 +137,34 @@ BuildLabels Labels(const Provenance& provenance) {
   return labels;
 }
 
+// Ends what nobody renews.
+class LeaseLoop {
+ public:
+  LeaseLoop(SessionTable* sessions, TensorStore* store)
+      : thread_([this, sessions, store] {
+          constexpr auto kInterval = std::chrono::milliseconds(100);
+          std::unique_lock lock(mutex_);
+          while (!stop_.wait_for(lock, kInterval, [this] { return stopping_; })) {
+            sessions->Sweep();
+            store->Sweep();
+          }
+        }) {}
+  ~LeaseLoop() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    stop_.notify_all();
+    thread_.join();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable stop_;
+  bool stopping_ = false;  // guarded by mutex_
+  std::thread thread_;
+};
+
 // Listeners and everything that concerns HTTP/2.
 void ConfigureTransport(const Options& options, grpc::ServerBuilder& builder) {
   const Limits& limits = options.limits;
@@ -176,8 +199,8 @@ std::string Addresses::Json() const {
     return text.empty() ? std::string("null") : JsonString(text);
   };
   return "{\"listen\":" + JsonArray(listen) + ",\"unix\":" + text_or_null(unix_path) +
-         ",\"metrics\":" + text_or_null(metrics) + ",\"server_id\":" + JsonString(server_id) +
-         ",\"pid\":" + std::to_string(getpid()) + "}";
+         ",\"side\":" + text_or_null(side_path) + ",\"metrics\":" + text_or_null(metrics) +
+         ",\"server_id\":" + JsonString(server_id) + ",\"pid\":" + std::to_string(getpid()) + "}";
 }
 
 // Members are destroyed from the last to the first: listeners before what they use.
@@ -187,14 +210,21 @@ struct Server::Impl {
   Addresses addresses;
   Registry registry;
   std::unique_ptr<Metrics> metrics;
+  std::unique_ptr<TensorStore> store;
+  std::unique_ptr<SessionTable> sessions;
   std::unique_ptr<Engine> engine;
   std::unique_ptr<MetricsEndpoint> metrics_endpoint;
   CallCounter counter;
   OperatorServiceContext context;
+  SessionServiceContext session_context;
+  TensorServiceContext tensor_context;
   std::vector<std::unique_ptr<grpc::Service>> services;
   std::vector<std::string> service_names;
   std::optional<UnixSocketPath> unix_socket;
   std::unique_ptr<grpc::Server> server;
+  std::optional<UnixSocketPath> side_path;
+  std::unique_ptr<SideSocket> side;
+  std::unique_ptr<LeaseLoop> leases;
   std::unique_ptr<SelftestLoop> selftest;
 
   std::mutex health_mutex;
@@ -204,8 +234,10 @@ struct Server::Impl {
 
   absl::Status Bind();
   void MakeEngine(const Options& options, DeviceSet set, const Provenance& provenance);
-  absl::Status MakeServices(ServerFacts facts);
+  void MakeStore(const Options& options, const std::vector<std::unique_ptr<Device>>& devices);
+  absl::Status MakeServices(const Options& options, ServerFacts facts);
   absl::Status Listen(const Options& options);
+  absl::Status ListenBeside(const Options& options);
   absl::Status StartMetrics(const Options& options);
   void OnDeviceLost(const DeviceInfo& info);
 };
@@ -221,23 +253,51 @@ absl::Status Server::Impl::Bind() {
 
 void Server::Impl::MakeEngine(const Options& options, DeviceSet set, const Provenance& provenance) {
   metrics = std::make_unique<Metrics>(registry, Infos(set.devices), Labels(provenance));
+  MakeStore(options, set.devices);
   EngineOptions engine_options;
   engine_options.limits = options.limits;
   engine_options.watchdog_ms = options.watchdog_ms;
   engine = std::make_unique<Engine>(registry, engine_options, ToleranceContract::Builtin(),
-                                    std::move(set.devices), metrics.get(), nullptr);
+                                    std::move(set.devices), metrics.get(), store.get());
   metrics->SetDevices(engine->devices());
   metrics->SetConnectionsRefused(ConnectionsRefused);
   engine->set_on_device_lost([this](const DeviceInfo& info) { OnDeviceLost(info); });
 }
 
-absl::Status Server::Impl::MakeServices(ServerFacts facts) {
+void Server::Impl::MakeStore(const Options& options,
+                             const std::vector<std::unique_ptr<Device>>& devices) {
+  std::vector<Device*> places;
+  for (const auto& device : devices) places.push_back(device.get());
+  store = std::make_unique<TensorStore>(
+      TensorStoreOptions{.limits = options.limits, .server_id = addresses.server_id},
+      std::move(places));
+  sessions = std::make_unique<SessionTable>(
+      options.limits, [this](const Session& session) { store->ReleaseOwner(session.id()); });
+  metrics->SetHoldings([this] {
+    const Usage usage = store->usage();
+    return Metrics::Holdings{sessions->count(), usage.tensors, usage.bytes};
+  });
+}
+
+absl::Status Server::Impl::MakeServices(const Options& options, ServerFacts facts) {
   context.engine = engine.get();
   context.observer = metrics.get();
   context.logger = logger;
   context.provenance_id = facts.provenance.id;
   context.on_sent = [sink = metrics.get()](int64_t ns) { sink->OnSent(ns); };
   context.counter = &counter;
+  context.sessions = sessions.get();
+  session_context = {sessions.get(), store.get(), options.limits, facts.server_id};
+  tensor_context.engine = engine.get();
+  tensor_context.sessions = sessions.get();
+  tensor_context.store = store.get();
+  tensor_context.logger = logger;
+  tensor_context.counter = &counter;
+  tensor_context.on_stream_bytes = [sink = metrics.get()](bool in, int64_t bytes) {
+    sink->OnStream(in, bytes);
+  };
+  tensor_context.on_rejected = [sink = metrics.get()](Reason reason) { sink->OnRejected(reason); };
+  tensor_context.weights_root = options.weights_root;
   for (const google::protobuf::FileDescriptor* file : wire::OperatorFiles()) {
     for (int i = 0; i < file->service_count(); ++i) {
       RLK_ASSIGN_OR_RETURN(auto service, MakeOperatorService(file->service(i), context));
@@ -247,6 +307,10 @@ absl::Status Server::Impl::MakeServices(ServerFacts facts) {
   }
   services.push_back(MakeServerService(engine.get(), std::move(facts)));
   service_names.emplace_back(kServerServiceName);
+  services.push_back(MakeSessionService(session_context));
+  service_names.emplace_back(kSessionServiceName);
+  services.push_back(MakeTensorService(tensor_context));
+  service_names.emplace_back(kTensorServiceName);
   return absl::OkStatus();
 }
 
@@ -282,6 +346,22 @@ absl::Status Server::Impl::Listen(const Options& options) {
     logger->Warning("too few descriptors for connections_max", {{"connections", connections}});
   }
   addresses.unix_path = options.unix_path;
+  return absl::OkStatus();
+}
+
+absl::Status Server::Impl::ListenBeside(const Options& options) {
+  leases = std::make_unique<LeaseLoop>(sessions.get(), store.get());
+  std::string path = options.side_path;
+  if (path == "auto") path = options.unix_path.empty() ? "" : options.unix_path + ".side";
+  if (path.empty()) return absl::OkStatus();
+  if (options.side_path == "auto" && path.size() > UnixSocketPath::kPathBytesMax) {
+    logger->Warning("the side socket's path would be too long; there is none", {{"path", path}});
+    return absl::OkStatus();
+  }
+  RLK_ASSIGN_OR_RETURN(UnixSocketPath owner, UnixSocketPath::Acquire(path, "--side"));
+  side_path.emplace(std::move(owner));
+  RLK_ASSIGN_OR_RETURN(side, SideSocket::Listen(path, session_context, logger));
+  addresses.side_path = path;
   return absl::OkStatus();
 }
 
@@ -335,14 +415,15 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options, co
   RLK_RETURN_IF_ERROR(impl.Bind());
   const Provenance provenance =
       MakeProvenance(set.probe, Infos(set.devices), ToleranceContract::Builtin());
-  impl.addresses.server_id = RandomHex128();
+  impl.addresses.server_id = HexText(RandomId());
   impl.MakeEngine(options, std::move(set), provenance);
   RLK_RETURN_IF_ERROR(impl.engine->Start());
   clock.Phase("engine");
-  RLK_RETURN_IF_ERROR(impl.MakeServices({impl.addresses.server_id, provenance}));
+  RLK_RETURN_IF_ERROR(impl.MakeServices(options, {impl.addresses.server_id, provenance}));
   RLK_RETURN_IF_ERROR(impl.StartMetrics(options));
   clock.Phase("metrics");
   RLK_RETURN_IF_ERROR(impl.Listen(options));
+  RLK_RETURN_IF_ERROR(impl.ListenBeside(options));
   clock.Phase("listeners");
   {
     const std::lock_guard lock(impl.health_mutex);
@@ -378,6 +459,8 @@ bool Server::Drain(double delay_seconds, double drain_seconds) {
   const auto deadline = steady_clock::now() + Seconds(drain_seconds);
   const bool finished = impl.engine->Drain(deadline) && impl.counter.WaitIdle(deadline);
   if (drain_seconds > 0) std::this_thread::sleep_for(Seconds(kRefuseSeconds));
+  impl.side.reset();
+  impl.side_path.reset();
   impl.server->Shutdown(std::chrono::system_clock::now() + kStreamGrace);
   ForgetConnectionLog(impl.logger);
   impl.unix_socket.reset();

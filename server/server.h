@@ -19,10 +19,11 @@ struct Addresses {
   // HOST:PORT with the ports in use.
   std::vector<std::string> listen;
   // Empty where there is none.
-  std::string unix_path, metrics;
+  std::string unix_path, side_path, metrics;
   std::string server_id;
 
-  // The first line of stdout: {"listen":[...],"unix":...,"metrics":...,"server_id":...,"pid":...}.
+  // The first line of stdout:
+  // {"listen":[...],"unix":...,"side":...,"metrics":...,"server_id":...,"pid":...}.
   std::string Json() const;
 };
 

@@ -2,6 +2,7 @@
 // second server would silently take the path of a live one.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -12,9 +13,13 @@ namespace rlk::server {
 // it goes. The kernel drops the lock of a process that died.
 class UnixSocketPath {
  public:
-  // Errors name --unix: a path that is too long, a live server at it, something there that is not
+  // What the kernel takes.
+  static constexpr size_t kPathBytesMax = 107;
+
+  // Errors name `flag`: a path that is too long, a live server at it, something there that is not
   // a socket, a directory that cannot be written. A dead server's socket is removed.
-  static absl::StatusOr<UnixSocketPath> Acquire(const std::string& path);
+  static absl::StatusOr<UnixSocketPath> Acquire(const std::string& path,
+                                                const char* flag = "--unix");
 
   UnixSocketPath(UnixSocketPath&& other) noexcept;
   UnixSocketPath& operator=(UnixSocketPath&&) = delete;

@@ -1,24 +1,22 @@
 #include "client/cpp/client.h"
 
 #include <grpcpp/create_channel.h>
-#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/security/credentials.h>
 
 #include <condition_variable>
 #include <mutex>
 #include <utility>
 
+#include "client/cpp/client_impl.h"
 #include "client/cpp/message.h"
 #include "client/cpp/status_map.h"
 #include "client/cpp/transport.h"
 #include "kernels/core/status.h"
-#include "rlk/v1/server.grpc.pb.h"
 
 namespace rlk::client {
 namespace {
 
 using Clock = std::chrono::system_clock;
-using Timeout = std::optional<std::chrono::milliseconds>;
 
 absl::Status CheckAddress(const std::string& address) {
   if (address.rfind("unix:", 0) == 0) {
@@ -51,10 +49,6 @@ absl::Status WaitForServer(grpc::Channel& channel, const std::string& address,
   }
 }
 
-void SetDeadline(const Timeout& timeout, grpc::ClientContext& context) {
-  if (timeout) context.set_deadline(Clock::now() + *timeout);
-}
-
 absl::StatusOr<CallResult> Finish(const wire::MethodBinding& method, const grpc::Status& status,
                                   grpc::ByteBuffer* reply) {
   if (!status.ok()) return FromGrpc(status);
@@ -80,24 +74,18 @@ const Tensor* CallResult::Output(const std::string& name) const {
   return nullptr;
 }
 
+const ResidentTensor* CallResult::Resident(const std::string& name) const {
+  for (const auto& [output, tensor] : residents) {
+    if (output == name) return &tensor;
+  }
+  return nullptr;
+}
+
 std::string JoinNames(const std::vector<std::string>& names) {
   std::string text;
   for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
   return text;
 }
-
-struct Client::Impl {
-  ClientOptions options;
-  std::vector<wire::MethodBinding> methods;
-  std::map<std::string, const wire::MethodBinding*> by_name;
-  std::shared_ptr<grpc::Channel> channel;
-  mutable std::unique_ptr<grpc::GenericStub> stub;
-  std::unique_ptr<rlk::v1::ServerService::Stub> server;
-
-  Timeout TimeoutOf(const CallRequest& request) const {
-    return request.timeout ? request.timeout : options.default_timeout;
-  }
-};
 
 struct PendingCall::State {
   std::mutex mutex;
@@ -166,6 +154,10 @@ absl::StatusOr<Client> Client::Connect(const std::string& address, const ClientO
   RLK_RETURN_IF_ERROR(WaitForServer(*impl->channel, address, options));
   impl->stub = std::make_unique<grpc::GenericStub>(impl->channel);
   impl->server = rlk::v1::ServerService::NewStub(impl->channel);
+  impl->tensors = rlk::v1::TensorService::NewStub(impl->channel);
+  impl->sessions = rlk::v1::SessionService::NewStub(impl->channel);
+  impl->session = std::make_unique<SessionHolder>(impl->channel, address, options.session_token,
+                                                  options.session_lease);
   return Client(std::move(impl));
 }
 
@@ -180,18 +172,18 @@ absl::StatusOr<const wire::MethodBinding*> Client::FindMethod(const std::string&
                          "there is no method of this name");
 }
 
-absl::StatusOr<CallResult> Client::Call(const CallRequest& request) const {
-  RLK_ASSIGN_OR_RETURN(const wire::MethodBinding* const method, FindMethod(request.method));
+absl::StatusOr<CallResult> Client::CallInline(const wire::MethodBinding& method,
+                                              const CallRequest& request) const {
   RLK_ASSIGN_OR_RETURN(wire::OutputBytes message,
-                       EncodeRequest(*method, request, impl_->options.inline_bytes_max));
+                       EncodeRequest(method, request, impl_->options.inline_bytes_max));
   const grpc::ByteBuffer buffer = ToByteBuffer(std::move(message));
   grpc::ClientContext context;
-  SetDeadline(impl_->TimeoutOf(request), context);
+  impl_->Prepare(request.timeout, context);
   // A queue of its own lets the calling thread do the polling: no hand-over to another thread.
   grpc::CompletionQueue queue;
   grpc::ByteBuffer reply;
   grpc::Status status;
-  auto call = impl_->stub->PrepareUnaryCall(&context, method->signature.rpc, buffer, &queue);
+  auto call = impl_->stub->PrepareUnaryCall(&context, method.signature.rpc, buffer, &queue);
   call->StartCall();
   call->Finish(&reply, &status, nullptr);
   void* tag = nullptr;
@@ -199,7 +191,7 @@ absl::StatusOr<CallResult> Client::Call(const CallRequest& request) const {
   const bool answered = queue.Next(&tag, &ok);
   queue.Shutdown();
   if (!answered || !ok) return absl::InternalError("the call's completion queue ended early");
-  return Finish(*method, status, &reply);
+  return Finish(method, status, &reply);
 }
 
 void Client::Start(const CallRequest& request, std::function<void(absl::StatusOr<CallResult>)> done,
@@ -212,7 +204,7 @@ void Client::Start(const CallRequest& request, std::function<void(absl::StatusOr
   flight->method = *method;
   flight->client = impl_;
   flight->request = ToByteBuffer(std::move(*message));
-  SetDeadline(impl_->TimeoutOf(request), flight->context);
+  impl_->Prepare(request.timeout, flight->context);
   if (in_flight != nullptr) *in_flight = flight;
   impl_->stub->UnaryCall(&flight->context, (*method)->signature.rpc, grpc::StubOptions(),
                          &flight->request, &flight->reply,
@@ -236,7 +228,7 @@ PendingCall Client::CallAsync(const CallRequest& request) const {
 
 absl::StatusOr<rlk::v1::GetInfoResponse> Client::GetInfo() const {
   grpc::ClientContext context;
-  SetDeadline(impl_->options.default_timeout, context);
+  impl_->Prepare(std::nullopt, context);
   rlk::v1::GetInfoResponse response;
   RLK_RETURN_IF_ERROR(FromGrpc(impl_->server->GetInfo(&context, {}, &response)));
   return response;
@@ -245,7 +237,7 @@ absl::StatusOr<rlk::v1::GetInfoResponse> Client::GetInfo() const {
 absl::StatusOr<rlk::v1::ListOperatorsResponse> Client::ListOperators(
     const std::string& operator_name) const {
   grpc::ClientContext context;
-  SetDeadline(impl_->options.default_timeout, context);
+  impl_->Prepare(std::nullopt, context);
   rlk::v1::ListOperatorsRequest request;
   request.set_operator_(operator_name);
   rlk::v1::ListOperatorsResponse response;

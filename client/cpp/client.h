@@ -27,6 +27,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/cpp/report.h"
+#include "client/cpp/resident.h"
 #include "client/cpp/tensor.h"
 #include "kernels/core/dtype.h"
 #include "proto/wire/signatures.h"
@@ -48,6 +49,11 @@ struct ClientOptions {
   // Deadline of calls that name none; absent waits for ever.
   std::optional<std::chrono::milliseconds> default_timeout = std::nullopt;
   int64_t inline_bytes_max = kInlineBytesMax;
+  // A session that was opened elsewhere; by default the client opens one when it needs it.
+  std::string session_token = {};
+  // Lease of the client's own session, renewed while the client lives; 0 takes the server's
+  // default.
+  std::chrono::milliseconds session_lease{0};
 };
 
 // An attribute by its type in the message: double, int64, bool, a dtype ("output_dtype"), or an
@@ -71,10 +77,14 @@ struct CallRequest {
 struct CallResult {
   // In the order of the reply's fields. Outputs that were not wanted are not listed.
   std::vector<std::pair<std::string, Tensor>> outputs;
+  // Outputs that stay on the server: those that the request placed there, and with CallAsync those
+  // that became too large for a reply.
+  std::vector<std::pair<std::string, ResidentTensor>> residents = {};
   Report report;
 
   // The output of that name; null when it is not there.
   const Tensor* Output(const std::string& name) const;
+  const ResidentTensor* Resident(const std::string& name) const;
 };
 
 // A call in flight. Movable. Dropping it without Get cancels the call and does not block.
@@ -112,10 +122,12 @@ class Client {
   ~Client();
 
   // Calls and waits. Errors of the request that need no server (unknown method, input or
-  // attribute, a message above the inline limit) are found before anything is sent.
+  // attribute) are found before anything is sent. What is too large for a message travels in
+  // streams: such inputs are uploaded for the call, such outputs downloaded after it.
   absl::StatusOr<CallResult> Call(const CallRequest& request) const;
 
-  // Starts the call. The tensors' memory follows the rule of TensorRef::owner; nothing else of
+  // Starts the call. Streams are not used: a message above the inline limit is refused
+  // (MESSAGE_TOO_LARGE). The tensors' memory follows the rule of TensorRef::owner; nothing else of
   // `request` is used after this returns. Errors found before sending come from Get too.
   PendingCall CallAsync(const CallRequest& request) const;
 
@@ -123,6 +135,33 @@ class Client {
   // this one. It must not block.
   void CallThen(const CallRequest& request,
                 std::function<void(absl::StatusOr<CallResult>)> done) const;
+
+  // The token of the client's session, which is opened if there is none.
+  absl::StatusOr<std::string> Session() const;
+  // Opens a session that is not this client's and outlives it: hand its token to others
+  // (ClientOptions::session_token). 0 takes the server's lease.
+  absl::StatusOr<LeasedSession> OpenSession(std::chrono::milliseconds lease) const;
+  // Of the session of ClientOptions::session_token; 0 leaves its lease as it is.
+  absl::StatusOr<LeasedSession> RenewSession(std::chrono::milliseconds lease) const;
+  absl::Status CloseSession() const;
+
+  // Uploads a tensor. Sent once, whatever happens: a failed upload leaves nothing and is not
+  // repeated.
+  absl::StatusOr<ResidentTensor> Put(const TensorRef& tensor, const PutOptions& options = {}) const;
+  absl::StatusOr<Tensor> Get(const ResidentTensor& tensor, const GetOptions& options = {}) const;
+  // Bytes of the tensor from `offset` on, as many as `to` has.
+  absl::Status GetInto(const ResidentTensor& tensor, int64_t offset, std::span<std::byte> to,
+                       const GetOptions& options = {}) const;
+  absl::Status Release(const std::vector<ResidentTensor>& tensors) const;
+  absl::StatusOr<ResidentTensor> Describe(const rlk::v1::TensorHandle& handle) const;
+  absl::StatusOr<std::vector<ResidentTensor>> ListTensors() const;
+  // Gives the tensor a lease of its own; 0 lets it live as long as the session.
+  absl::StatusOr<ResidentTensor> Renew(const ResidentTensor& tensor,
+                                       std::chrono::milliseconds lease) const;
+  // Loads tensors of a file under the server's --weights-root.
+  absl::StatusOr<std::vector<ResidentTensor>> Load(const std::string& path,
+                                                   const std::vector<ExpectedTensor>& manifest,
+                                                   const PutOptions& options = {}) const;
 
   absl::StatusOr<rlk::v1::GetInfoResponse> GetInfo() const;
   // All operators, or one.
@@ -136,6 +175,9 @@ class Client {
 
  private:
   struct Impl;
+  absl::StatusOr<CallResult> CallInline(const wire::MethodBinding& method,
+                                        const CallRequest& request) const;
+  absl::Status FetchMoved(const MethodSignature& signature, CallResult& result) const;
   void Start(const CallRequest& request, std::function<void(absl::StatusOr<CallResult>)> done,
              std::shared_ptr<void>* in_flight) const;
   explicit Client(std::shared_ptr<const Impl> impl);

@@ -134,15 +134,29 @@ absl::StatusOr<Tensor> TakeTensor(const std::string& name, const wire::InlineTen
   return tensor;
 }
 
+ResidentTensor TakeResident(const rlk::v1::Tensor& header) {
+  ResidentTensor tensor;
+  tensor.handle = header.resident();
+  tensor.dtype = static_cast<DType>(header.dtype());
+  int64_t bytes = DTypeSize(tensor.dtype);
+  for (const int64_t size : header.shape()) {
+    if (tensor.shape.rank() < kMaxRank) tensor.shape.push_back(size);
+    if (__builtin_mul_overflow(bytes, size, &bytes)) bytes = 0;
+  }
+  tensor.bytes = bytes;
+  return tensor;
+}
+
 // Reads a reply without an object for it: payloads are referenced, the report is taken as it is,
 // and what is unknown is passed over: a newer server may say more.
 class ReplyReader {
  public:
   ReplyReader(const std::vector<TensorSpec>& specs, const wire::InputBytes& bytes)
-      : specs_(specs), reader_(bytes.pieces), outputs_(specs.size()) {}
+      : specs_(specs), reader_(bytes.pieces), outputs_(specs.size()), residents_(specs.size()) {}
 
-  // By output spec.
+  // By output spec, in one of the two.
   const std::vector<std::optional<wire::InlineTensor>>& outputs() const { return outputs_; }
+  std::vector<std::optional<ResidentTensor>>& residents() { return residents_; }
   std::string TakeReport() { return std::move(report_); }
 
   absl::Status Run() {
@@ -179,8 +193,10 @@ class ReplyReader {
     const wire::PieceReader begin = reader_;
     std::optional<wire::InlineTensor>& output = outputs_[index];
     if (!output && wire::ReadInlineTensor(reader_, &output.emplace())) return absl::OkStatus();
-    // A newer server's tensor, or a reply that is wrong: protobuf knows what may be passed over.
+    // A tensor that stays on the server, a newer server's, or a reply that is wrong: protobuf knows
+    // what may be passed over.
     reader_ = begin;
+    output.reset();
     std::string text;
     rlk::v1::Tensor tensor;
     if (!CopyValue(wire::MakeTag(1, wire::WireType::kBytes), &text) ||
@@ -188,8 +204,12 @@ class ReplyReader {
       return Malformed();
     }
     const std::string& name = specs_[index].name;
+    if (tensor.source_case() == rlk::v1::Tensor::kResident) {
+      residents_[index] = TakeResident(tensor);
+      return absl::OkStatus();
+    }
     if (tensor.source_case() != rlk::v1::Tensor::kData) {
-      return Contradiction(name, "it is not inline");
+      return Contradiction(name, "it is neither inline nor resident");
     }
     if (tensor.shape_size() > kMaxRank) return Contradiction(name, "its rank is above 8");
     output.emplace();
@@ -228,6 +248,7 @@ class ReplyReader {
   wire::PieceReader reader_;
   std::string report_;
   std::vector<std::optional<wire::InlineTensor>> outputs_;
+  std::vector<std::optional<ResidentTensor>> residents_;
 };
 
 HostBytes Payload(const TensorRef& ref, int64_t bytes) {
@@ -238,6 +259,14 @@ HostBytes Payload(const TensorRef& ref, int64_t bytes) {
     payload.pieces.push_back({static_cast<const std::byte*>(ref.data), static_cast<size_t>(bytes)});
   }
   return payload;
+}
+
+void AppendReference(const TensorSpec& spec, const TensorRef& ref, std::string& text) {
+  const rlk::v1::TensorHandle& handle = *ref.resident;
+  const wire::TensorHeader header{ref.dtype, ref.shape, ref.strides ? &*ref.strides : nullptr};
+  wire::AppendResident(spec.field_number, header,
+                       {handle.id(), handle.server_id(), handle.generation(), handle.offset()},
+                       text);
 }
 
 absl::Status CheckSize(int64_t size, int64_t inline_bytes_max) {
@@ -278,6 +307,10 @@ absl::StatusOr<wire::OutputBytes> EncodeRequest(const wire::MethodBinding& metho
                              "the tensor is given more than once");
     }
     given.push_back(spec);
+    if (ref.resident.has_value()) {
+      AppendReference(*spec, ref, text);
+      continue;
+    }
     RLK_ASSIGN_OR_RETURN(const int64_t bytes, SourceBytes(ref, spec->name));
     // Each one alone first, so that the sum of all cannot overflow.
     RLK_RETURN_IF_ERROR(CheckSize(bytes, inline_bytes_max));
@@ -311,6 +344,10 @@ absl::StatusOr<CallResult> DecodeReply(const wire::MethodBinding& method,
   RLK_RETURN_IF_ERROR(reader.Run());
   result.outputs.reserve(specs.size());
   for (size_t i = 0; i < specs.size(); ++i) {
+    if (reader.residents()[i]) {
+      result.residents.emplace_back(specs[i].name, *std::move(reader.residents()[i]));
+      continue;
+    }
     const std::optional<wire::InlineTensor>& output = reader.outputs()[i];
     if (!output) continue;
     RLK_ASSIGN_OR_RETURN(Tensor tensor, TakeTensor(specs[i].name, *output));

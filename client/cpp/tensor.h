@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/core/dtype.h"
 #include "kernels/core/tensor_view.h"
+#include "rlk/v1/tensor.pb.h"
 
 namespace rlk::client {
 
@@ -29,6 +30,9 @@ struct TensorRef {
   // at them after a call that was cancelled or ran out of time has returned. Without an owner the
   // payload is copied once before the call starts, so the caller may free it on return.
   std::shared_ptr<const void> owner = nullptr;
+  // Instead of `data`: (a view of) a tensor that stays on the server. dtype, shape and strides say
+  // what the view is; without a dtype it is the whole tensor, as the server knows it.
+  std::optional<rlk::v1::TensorHandle> resident = std::nullopt;
 };
 
 // A tensor in host memory that this object owns, in C order. Movable; copies share nothing.

@@ -27,6 +27,15 @@ struct Limits {
   int64_t connections_max = 4096;
   int64_t streams_per_connection_max = 256;
   int64_t device_bytes_max = int64_t{1} << 30;
+  int64_t sessions_max = 1024;
+  int64_t session_lease_ms = 60'000;
+  int64_t session_lease_ms_max = 86'400'000;
+  int64_t session_calls_max = 1024;
+  int64_t session_tensors_max = 4096;
+  int64_t session_resident_bytes_max = int64_t{4} << 30;
+  int64_t resident_bytes_max = int64_t{4} << 30;
+  // One message of a stream.
+  int64_t chunk_bytes_max = int64_t{1} << 20;
 };
 
 }  // namespace rlk

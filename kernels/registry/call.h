@@ -30,15 +30,37 @@ struct HostBytes {
 };
 
 struct TensorHandle {
-  std::string id;  // 16 bytes
-  std::string server_id;
+  std::string id;         // 16 bytes
+  std::string server_id;  // empty: this server
   uint64_t generation = 0;
+  uint64_t offset = 0;
 };
 
 struct ArenaSlot {
   std::string arena;
   uint64_t generation = 0;
   uint64_t offset = 0;
+};
+
+struct DeviceInfo {
+  DeviceKind kind = DeviceKind::kHost;
+  int ordinal = 0;
+  std::string name;
+  std::string uuid;
+  int compute_capability = 0;  // 10 * major + minor; 0 for the host
+  int multiprocessors = 0;
+  int64_t memory_bytes = 0;
+};
+
+// Memory of one device that outlives calls; freed with its last owner, on any thread. At least
+// 256-byte aligned.
+class ResidentMemory {
+ public:
+  virtual ~ResidentMemory() = default;
+  // The address on the device; null when it has no bytes.
+  virtual std::byte* data() const = 0;
+  virtual int64_t bytes() const = 0;
+  virtual const DeviceInfo& device() const = 0;
 };
 
 enum class TensorSource : uint8_t { kInline, kResident, kArena };
@@ -50,9 +72,18 @@ struct TensorArg {
   Dims shape;
   Dims strides;  // always filled; C order when the request gave none
   TensorSource source = TensorSource::kInline;
-  HostBytes data;         // kInline
+  HostBytes data;         // kInline; after resolution also the bytes of host memory
   TensorHandle resident;  // kResident
   ArenaSlot arena;        // kArena
+
+  // After resolution, where the source is not inline: the memory, and where in it the tensor
+  // begins.
+  std::shared_ptr<ResidentMemory> memory;
+  int64_t memory_offset = 0;
+  // Keeps writers away.
+  std::shared_ptr<const void> pin;
+  // Of the tensor as it is used here, where it is known already.
+  std::optional<Digest> digest;
 };
 
 enum class InputCapture : uint8_t { kUnspecified, kSnapshot, kLive };
@@ -62,6 +93,8 @@ enum class PlacementKind : uint8_t { kInline, kResident, kArena };
 struct Placement {
   PlacementKind kind = PlacementKind::kInline;
   ArenaSlot arena;
+  // kResident: the tensor to write into; absent makes a new one.
+  std::optional<TensorHandle> into;
 };
 
 struct CallOptions {
@@ -81,6 +114,20 @@ struct CallOptions {
 // Set by the transport when the caller is gone; read by the engine between phases.
 using CancelFlag = std::atomic<bool>;
 
+// Who calls. The one who knows sessions derives from it.
+class Principal {
+ public:
+  explicit Principal(uint64_t id) : id_(id) {}
+  virtual ~Principal() = default;
+  // Never used for another principal of this process.
+  uint64_t id() const { return id_; }
+  // Once true, it stays so, and nothing new may be kept for this principal.
+  virtual bool ended() const = 0;
+
+ private:
+  const uint64_t id_;
+};
+
 struct Call {
   const Method* method = nullptr;
   // In signature order.
@@ -99,6 +146,8 @@ struct Call {
   std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
   std::shared_ptr<const CancelFlag> cancelled;
   std::string trace_id;
+  // Null without a session.
+  std::shared_ptr<const Principal> principal;
 };
 
 struct OutputTensor {
@@ -106,6 +155,8 @@ struct OutputTensor {
   DType dtype = DType::kUnspecified;
   Dims shape;
   HostBytes data;
+  // Where the output stays on the server; it then has no data for the reply.
+  std::optional<TensorHandle> resident;
 };
 
 struct NamedDigest {
@@ -131,16 +182,6 @@ struct VerificationReport {
   std::vector<OutputCheck> outputs;
 };
 
-struct DeviceInfo {
-  DeviceKind kind = DeviceKind::kHost;
-  int ordinal = 0;
-  std::string name;
-  std::string uuid;
-  int compute_capability = 0;  // 10 * major + minor; 0 for the host
-  int multiprocessors = 0;
-  int64_t memory_bytes = 0;
-};
-
 struct PhaseNanos {
   int64_t receive = 0, queue = 0, stage_in = 0, kernel = 0, stage_out = 0;
 };
@@ -161,6 +202,10 @@ struct CallReport {
   PhaseNanos phases;
   InputCapture input_capture = InputCapture::kSnapshot;
   std::vector<std::string> transports;
+  // Outputs that became resident because the reply would have been too large.
+  std::vector<std::string> moved_to_resident;
+  // Of tensors that stay: read and written by the call.
+  int64_t resident_input_bytes = 0, resident_output_bytes = 0;
 };
 
 struct CallResult {

@@ -12,7 +12,9 @@
 #include "rlk/v1/linear.pb.h"
 #include "rlk/v1/norm.pb.h"
 #include "rlk/v1/server.pb.h"
+#include "rlk/v1/session.pb.h"
 #include "rlk/v1/tensor.pb.h"
+#include "rlk/v1/tensor_service.pb.h"
 
 namespace rlk::wire {
 namespace {
@@ -27,6 +29,8 @@ std::vector<const FileDescriptor*> ApiFiles() {
       rlk::v1::MethodOptions::descriptor()->file(),
       rlk::v1::CallOptions::descriptor()->file(),
       rlk::v1::GetInfoRequest::descriptor()->file(),
+      rlk::v1::OpenSessionRequest::descriptor()->file(),
+      rlk::v1::UploadRequest::descriptor()->file(),
   };
   for (const FileDescriptor* file : OperatorFiles()) files.push_back(file);
   return files;

@@ -57,6 +57,8 @@ absl::Status DecodeOptions(const rlk::v1::CallOptions& options, const MethodSign
 // Refuses texts of a request that are longer than limits.attribute_text_bytes_max.
 absl::Status CheckText(std::string_view field, std::string_view text, const Limits& limits);
 
+TensorHandle DecodeHandle(const rlk::v1::TensorHandle& handle);
+
 // Decodes a place in an arena; `field` names it in errors.
 absl::StatusOr<ArenaSlot> DecodeArena(std::string_view field, const rlk::v1::ArenaRef& arena,
                                       const Limits& limits);

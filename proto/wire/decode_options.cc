@@ -29,6 +29,13 @@ absl::Status DecodePlacement(std::string_view field, const rlk::v1::Placement& p
       return absl::OkStatus();
     case rlk::v1::Placement::kResident:
       out->kind = PlacementKind::kResident;
+      if (placement.resident().has_into()) {
+        const rlk::v1::TensorHandle& into = placement.resident().into();
+        const std::string path(field);
+        RLK_RETURN_IF_ERROR(CheckText(path + ".resident.into.id", into.id(), limits));
+        RLK_RETURN_IF_ERROR(CheckText(path + ".resident.into.server_id", into.server_id(), limits));
+        out->into = DecodeHandle(into);
+      }
       return absl::OkStatus();
     case rlk::v1::Placement::kArena: {
       out->kind = PlacementKind::kArena;

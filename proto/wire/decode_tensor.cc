@@ -142,6 +142,10 @@ std::span<const int64_t> AsSpan(const Values& values) {
 
 }  // namespace
 
+TensorHandle DecodeHandle(const rlk::v1::TensorHandle& handle) {
+  return {handle.id(), handle.server_id(), handle.generation(), handle.offset()};
+}
+
 absl::StatusOr<ArenaSlot> DecodeArena(std::string_view field, const rlk::v1::ArenaRef& arena,
                                       const Limits& limits) {
   RLK_RETURN_IF_ERROR(CheckText(field, arena.arena(), limits));
@@ -167,15 +171,22 @@ absl::StatusOr<TensorArg> DecodeTensor(const TensorSpec& spec, std::string_view 
   if (tensor.source_case() == rlk::v1::Tensor::kData) {
     return DecodeInlineTensor(spec, name, head, std::move(*payload), limits);
   }
+  // The server knows the header of a resident tensor that is taken whole.
+  const bool whole = tensor.source_case() == rlk::v1::Tensor::kResident &&
+                     tensor.dtype() == rlk::v1::DATA_TYPE_UNSPECIFIED && tensor.shape_size() == 0 &&
+                     tensor.strides_size() == 0;
   int64_t span = 0;
-  RLK_ASSIGN_OR_RETURN(TensorArg arg, DecodeHead(spec, name, head, limits, &span));
+  TensorArg arg;
+  if (!whole) {
+    RLK_ASSIGN_OR_RETURN(arg, DecodeHead(spec, name, head, limits, &span));
+  }
   switch (tensor.source_case()) {
     case rlk::v1::Tensor::kResident: {
       const rlk::v1::TensorHandle& handle = tensor.resident();
       arg.source = TensorSource::kResident;
       RLK_RETURN_IF_ERROR(CheckText(Sub(name, ".resident.id"), handle.id(), limits));
       RLK_RETURN_IF_ERROR(CheckText(Sub(name, ".resident.server_id"), handle.server_id(), limits));
-      arg.resident = {handle.id(), handle.server_id(), handle.generation()};
+      arg.resident = DecodeHandle(handle);
       break;
     }
     case rlk::v1::Tensor::kArena: {

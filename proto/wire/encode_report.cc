@@ -191,6 +191,9 @@ void AppendReport(const CallResult& result, const ReportContext& context, std::s
   for (const std::string& transport : report.transports) {
     writer.Bytes(Report::kTransportsFieldNumber, transport);
   }
+  for (const std::string& name : report.moved_to_resident) {
+    writer.Bytes(Report::kMovedToResidentFieldNumber, name);
+  }
 }
 
 rlk::v1::CallReport ReportToProto(const CallResult& result, const ReportContext& context) {

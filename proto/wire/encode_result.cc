@@ -25,7 +25,11 @@ OutputBytes EncodeResult(const CallResult& result, const google::protobuf::Descr
     const TensorSpec& spec = result.method->signature.outputs[static_cast<size_t>(output.spec)];
     Check(IsTensorField(descriptor->FindFieldByNumber(spec.field_number)),
           "is bound to another response type", result.method->signature.method);
-    AppendTensor(spec.field_number, {output.dtype, output.shape}, output.data, text, out);
+    if (output.resident.has_value()) {
+      AppendResident(spec.field_number, {output.dtype, output.shape}, *output.resident, text);
+    } else {
+      AppendTensor(spec.field_number, {output.dtype, output.shape}, output.data, text, out);
+    }
   }
   Check(descriptor->FindFieldByNumber(kReportFieldNumber) != nullptr, "has no report",
         descriptor->full_name());

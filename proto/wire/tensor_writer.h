@@ -41,4 +41,25 @@ inline void AppendTensor(int number, const TensorHeader& header, const HostBytes
   }
 }
 
+// Appends a tensor that stays on the server.
+inline void AppendResident(int number, const TensorHeader& header, const TensorHandle& handle,
+                           std::string& text) {
+  using Tensor = rlk::v1::Tensor;
+  using Handle = rlk::v1::TensorHandle;
+  FieldWriter writer(text);
+  const size_t begin = writer.Begin(number);
+  writer.Integer(Tensor::kDtypeFieldNumber, static_cast<int64_t>(header.dtype));
+  writer.PackedIntegers(Tensor::kShapeFieldNumber, header.shape);
+  if (header.strides != nullptr) {
+    writer.PackedIntegers(Tensor::kStridesFieldNumber, *header.strides);
+  }
+  const size_t source = writer.Begin(Tensor::kResidentFieldNumber);
+  writer.Text(Handle::kIdFieldNumber, handle.id);
+  writer.Text(Handle::kServerIdFieldNumber, handle.server_id);
+  writer.Integer(Handle::kGenerationFieldNumber, static_cast<int64_t>(handle.generation));
+  writer.Integer(Handle::kOffsetFieldNumber, static_cast<int64_t>(handle.offset));
+  writer.End(source);
+  writer.End(begin);
+}
+
 }  // namespace rlk::wire

@@ -6,6 +6,7 @@
 
 #include "kernels/core/status.h"
 #include "server/engine/host_memory.h"
+#include "server/engine/resident_call.h"
 #include "server/engine/verification.h"
 
 namespace rlk::server {
@@ -104,13 +105,20 @@ absl::Status CallRun::Prepare() {
   RLK_RETURN_IF_ERROR(CheckCaller(CancelStage::kStageIn));
   const CheckedCall& checked = job_->checked;
   int64_t input_bytes = 0;
-  for (const TensorArg& input : job_->call.inputs) input_bytes += StagedBytes(input.data.size);
-  int64_t output_bytes = 0;
-  for (const MutableTensorView& view : PlannedViews(checked)) {
-    if (view.present()) output_bytes += StagedBytes(view.bytes());
+  for (const TensorArg& input : job_->call.inputs) {
+    const bool here = input.memory != nullptr && LiesOn(*input.memory, device_.info());
+    if (!here) input_bytes += StagedBytes(input.data.size);
   }
-  return lane_.Begin(input_bytes, output_bytes * (repeats() ? 2 : 1),
-                     StagedBytes(job_->workspace_bytes));
+  int64_t output_bytes = 0;
+  for (size_t i = 0; i < checked.outputs.size(); ++i) {
+    const PlannedOutput& output = checked.outputs[i];
+    if (!output.wanted()) continue;
+    const int64_t bytes =
+        StagedBytes(MutableTensorView{output.dtype, output.shape, nullptr}.bytes());
+    // The first run of an output that stays writes where it stays.
+    output_bytes += bytes * ((output.resident ? 0 : 1) + (repeats() ? 1 : 0));
+  }
+  return lane_.Begin(input_bytes, output_bytes, StagedBytes(job_->workspace_bytes));
 }
 
 absl::Status CallRun::StageInputs() {
@@ -118,6 +126,12 @@ absl::Status CallRun::StageInputs() {
   const bool snapshot = job_->result.report.input_capture == InputCapture::kSnapshot;
   inputs_.reserve(job_->call.inputs.size());
   for (TensorArg& input : job_->call.inputs) {
+    if (input.memory != nullptr && LiesOn(*input.memory, device_.info())) {
+      std::byte* const base = input.memory->data();
+      inputs_.push_back({input.dtype, input.shape, input.strides,
+                         base == nullptr ? nullptr : base + input.memory_offset});
+      continue;
+    }
     const TensorSpec& spec = signature.inputs[static_cast<size_t>(input.spec)];
     const int64_t alignment = std::max<int64_t>(spec.alignment, DTypeSize(input.dtype));
     // The host takes bytes where they lie: not where a client can still write them when a
@@ -143,12 +157,22 @@ absl::Status CallRun::Launch() {
     for (size_t i = 0; i < outputs.size(); ++i) {
       const PlannedOutput& planned = checked.outputs[i];
       if (!planned.wanted()) continue;
-      RLK_ASSIGN_OR_RETURN(outputs[i], lane_.Output(planned.dtype, planned.shape));
+      if (ResidentOutput* const resident = job_->resident(i); resident != nullptr && run == 0) {
+        std::byte* const base = resident->memory()->data();
+        outputs[i] = {planned.dtype, planned.shape,
+                      base == nullptr ? nullptr : base + resident->offset()};
+      } else {
+        RLK_ASSIGN_OR_RETURN(outputs[i], lane_.Output(planned.dtype, planned.shape));
+      }
       any = any || outputs[i].elements() > 0;
     }
   }
   // With no element to write there is nothing to launch.
   if (!any) return CheckCaller(CancelStage::kLaunch);
+  RLK_RETURN_IF_ERROR(CheckCaller(CancelStage::kLaunch));
+  for (const auto& resident : job_->residents) {
+    if (resident != nullptr) resident->OnLaunch();
+  }
   for (std::vector<MutableTensorView>& outputs : outputs_) {
     RLK_RETURN_IF_ERROR(CheckCaller(CancelStage::kLaunch));
     KernelArgs args = MakeKernelArgs(*job_, inputs_, outputs);
@@ -173,10 +197,34 @@ absl::Status CallRun::StageOutputs() {
       tensor.spec = static_cast<int32_t>(i);
       tensor.dtype = view.dtype;
       tensor.shape = view.shape;
-      RLK_ASSIGN_OR_RETURN(tensor.data, lane_.StageOut(view));
+      ResidentOutput* const resident = run == 0 ? job_->resident(i) : nullptr;
+      if (resident == nullptr) {
+        RLK_ASSIGN_OR_RETURN(tensor.data, lane_.StageOut(view));
+      } else if (needs_host_bytes()) {
+        RLK_ASSIGN_OR_RETURN(tensor.data,
+                             HostCopy(resident->memory(), resident->offset(), view.bytes()));
+      }
     }
   }
+  if (!needs_host_bytes()) return absl::OkStatus();
+  for (TensorArg& input : job_->call.inputs) {
+    if (input.memory == nullptr || input.memory->device().kind == DeviceKind::kHost) continue;
+    RLK_ASSIGN_OR_RETURN(input.data, HostCopy(input.memory, input.memory_offset, input.data.size));
+  }
   return absl::OkStatus();
+}
+
+// The bytes of a resident tensor for what is done on the host; to be read after the copies.
+absl::StatusOr<HostBytes> CallRun::HostCopy(const std::shared_ptr<ResidentMemory>& memory,
+                                            int64_t offset, int64_t size) {
+  if (memory->device().kind == DeviceKind::kHost || size == 0) {
+    HostBytes bytes;
+    bytes.size = size;
+    bytes.owner = memory;
+    if (size > 0) bytes.pieces.emplace_back(memory->data() + offset, static_cast<size_t>(size));
+    return bytes;
+  }
+  return lane_.StageOut({DType::kU8, Dims{size}, memory->data() + offset});
 }
 
 absl::Status CallRun::InputDigests() {
@@ -192,7 +240,9 @@ absl::Status CallRun::InputDigests() {
       const int64_t index = static_cast<int64_t>(i) - job_->checked.input_begin[spec];
       digest.name.append("[").append(std::to_string(index)).append("]");
     }
-    if (options.digest_tensors) {
+    if (options.digest_tensors && job_->call.inputs[i].digest.has_value()) {
+      digest.tensor = job_->call.inputs[i].digest;
+    } else if (options.digest_tensors) {
       RLK_ASSIGN_OR_RETURN(digest.tensor, lane_.ComputeDigest(inputs_[i]));
     }
   }

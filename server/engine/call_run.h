@@ -44,6 +44,13 @@ class CallRun {
  private:
   enum class Stage : uint8_t { kNew, kKernel, kCopies, kAborting, kFinished };
 
+  // Comparisons and row digests are made on the host.
+  bool needs_host_bytes() const {
+    const CallOptions& options = job_->call.options;
+    return options.verification != Verification::kNone || options.digest_rows;
+  }
+  absl::StatusOr<HostBytes> HostCopy(const std::shared_ptr<ResidentMemory>& memory, int64_t offset,
+                                     int64_t size);
   bool repeats() const { return job_->call.options.verification == Verification::kRepeat; }
   absl::Status CheckCaller(CancelStage stage);
   absl::Status Prepare();

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/core/checked_math.h"
 #include "kernels/core/status.h"
+#include "server/engine/inline_check.h"
 
 namespace rlk::server {
 
@@ -193,16 +194,20 @@ absl::Status CheckLayout(const TensorSpec& spec, const TensorArg& input, const S
                            std::to_string(sizes.stored_bytes) + " bytes",
                            "the payload does not have the size of the tensor");
   }
-  int64_t pieces = 0;
-  for (const auto& piece : input.data.pieces) pieces += static_cast<int64_t>(piece.size());
-  if (pieces != input.data.size) return Broken(field, "the pieces do not add up to the payload");
-  // Inline bytes are staged to any alignment; a place in an arena is used as it is.
+  // The bytes of a device have no pieces.
+  if (input.memory == nullptr || input.memory->device().kind == DeviceKind::kHost) {
+    int64_t pieces = 0;
+    for (const auto& piece : input.data.pieces) pieces += static_cast<int64_t>(piece.size());
+    if (pieces != input.data.size) return Broken(field, "the pieces do not add up to the payload");
+  }
+  // Inline bytes are staged to any alignment; a place in memory that stays is used as it is.
   const int64_t alignment = std::max<int64_t>(spec.alignment, DTypeSize(input.dtype));
-  if (input.source == TensorSource::kArena &&
-      input.arena.offset % static_cast<uint64_t>(alignment) != 0) {
-    return InvalidArgument(
-        Reason::kMisaligned, field, "offset " + std::to_string(input.arena.offset),
-        "a multiple of " + std::to_string(alignment), "the tensor is not aligned");
+  const uint64_t offset =
+      input.source == TensorSource::kResident ? input.resident.offset : input.arena.offset;
+  if (input.source != TensorSource::kInline && offset % static_cast<uint64_t>(alignment) != 0) {
+    return InvalidArgument(Reason::kMisaligned, field, "offset " + std::to_string(offset),
+                           "a multiple of " + std::to_string(alignment),
+                           "the tensor is not aligned");
   }
   return absl::OkStatus();
 }
@@ -271,6 +276,7 @@ absl::Status CheckInputs(const Tensors& tensors, const Limits& limits, CheckedCa
       }
       logical_bytes = *logical;
       checked.input_bytes += sizes.stored_bytes;
+      if (input.source == TensorSource::kInline) checked.inline_bytes += sizes.stored_bytes;
     }
   }
   return absl::OkStatus();
@@ -294,10 +300,29 @@ absl::StatusOr<size_t> FindOutput(const MethodSignature& signature, const std::s
                          "the method has no such output");
 }
 
+absl::Status CheckPlacement(const std::string& name, const Placement& placement,
+                            ContractCheckOptions::Residents residents) {
+  if (placement.kind == PlacementKind::kInline) return absl::OkStatus();
+  const bool resident = placement.kind == PlacementKind::kResident;
+  using Residents = ContractCheckOptions::Residents;
+  if (resident && residents == Residents::kAvailable) return absl::OkStatus();
+  const std::string field = "options.outputs." + name;
+  if (resident && residents == Residents::kNeedSession) {
+    return MakeError(absl::StatusCode::kUnauthenticated,
+                     {Reason::kUnauthenticated, field, "resident", "inline; all with a session"},
+                     "only a session can keep tensors on the server");
+  }
+  return MakeError(absl::StatusCode::kFailedPrecondition,
+                   {Reason::kPlacementUnavailable, field, resident ? "resident" : "arena",
+                    residents == Residents::kUnavailable ? "inline" : "inline, resident"},
+                   "the placement is not available on this server");
+}
+
 // By output spec index.
 using Wanted = absl::InlinedVector<bool, 8>;
 
-absl::StatusOr<Wanted> WantedOutputs(const MethodSignature& signature, const CallOptions& options) {
+absl::StatusOr<Wanted> WantedOutputs(const MethodSignature& signature, const CallOptions& options,
+                                     ContractCheckOptions::Residents residents) {
   Wanted wanted(signature.outputs.size(), false);
   for (const std::string& name : options.wanted_outputs) {
     RLK_ASSIGN_OR_RETURN(const size_t index, FindOutput(signature, name, "options.wanted_outputs"));
@@ -312,12 +337,7 @@ absl::StatusOr<Wanted> WantedOutputs(const MethodSignature& signature, const Cal
       return InvalidArgument(Reason::kUnknownOutput, "options.outputs", name,
                              "outputs that the call computes", "the output is not computed");
     }
-    if (placement.kind != PlacementKind::kInline) {
-      const char* kind = placement.kind == PlacementKind::kResident ? "resident" : "arena";
-      return MakeError(absl::StatusCode::kFailedPrecondition,
-                       {Reason::kPlacementUnavailable, "options.outputs." + name, kind, "inline"},
-                       "the placement is not available on this server");
-    }
+    RLK_RETURN_IF_ERROR(CheckPlacement(name, placement, residents));
   }
   return wanted;
 }
@@ -368,10 +388,12 @@ absl::StatusOr<Dims> OutputShape(const TensorSpec& spec, const Bindings& binding
   return shape;
 }
 
-absl::Status PlanOutputs(const Tensors& tensors, const Limits& limits, const Bindings& bindings,
-                         int64_t call_bytes, CheckedCall& checked) {
+absl::Status PlanOutputs(const Tensors& tensors, const ContractCheckOptions& options,
+                         const Bindings& bindings, int64_t call_bytes, CheckedCall& checked) {
+  const Limits& limits = options.limits;
   const MethodSignature& signature = tensors.signature;
-  RLK_ASSIGN_OR_RETURN(const Wanted wanted, WantedOutputs(signature, tensors.call.options));
+  const CallOptions& asked = tensors.call.options;
+  RLK_ASSIGN_OR_RETURN(const Wanted wanted, WantedOutputs(signature, asked, options.residents));
   checked.outputs.resize(signature.outputs.size());
   for (size_t i = 0; i < signature.outputs.size(); ++i) {
     if (!wanted[i]) continue;
@@ -379,6 +401,11 @@ absl::Status PlanOutputs(const Tensors& tensors, const Limits& limits, const Bin
     PlannedOutput& output = checked.outputs[i];
     output.dtype = OutputDType(spec, tensors, checked.attributes);
     if (DTypeSize(output.dtype) == 0) return Broken(spec.name, "the output has no dtype");
+    if (!asked.outputs.empty()) {
+      const auto placement = asked.outputs.find(spec.name);
+      output.resident =
+          placement != asked.outputs.end() && placement->second.kind == PlacementKind::kResident;
+    }
     RLK_ASSIGN_OR_RETURN(output.shape, OutputShape(spec, bindings, checked.attributes, limits));
     std::optional<int64_t> bytes = DTypeSize(output.dtype);
     bool empty = false;
@@ -401,49 +428,6 @@ absl::Status PlanOutputs(const Tensors& tensors, const Limits& limits, const Bin
   return absl::OkStatus();
 }
 
-int64_t RowCount(const Dims& shape) {
-  int64_t rows = 1;
-  for (int i = 0; i + 1 < shape.rank(); ++i) rows *= shape[i];
-  return rows;
-}
-
-// Inline payload that one message would have to carry. Row digests are 16 bytes a row and count:
-// many short rows make more digest than tensor.
-absl::Status CheckInlineBytes(const Tensors& tensors, const ContractCheckOptions& options,
-                              const CheckedCall& checked) {
-  if (!options.refuse_large_replies) return absl::OkStatus();
-  const int64_t bound = options.limits.inline_bytes_max;
-  const auto allowed = [bound] { return AtMostBytes(bound, "inline_bytes_max"); };
-  int64_t request = 0;
-  for (const TensorArg& input : tensors.call.inputs) {
-    if (input.source == TensorSource::kInline) request += input.data.size;
-  }
-  if (request > bound) {
-    return InvalidArgument(Reason::kMessageTooLarge, "request", std::to_string(request) + " bytes",
-                           allowed(), "the request's inline tensors are too large");
-  }
-  int64_t reply = checked.output_bytes;
-  if (tensors.call.options.digest_rows) {
-    constexpr int64_t kRowBytes = 16;
-    std::vector<const Dims*> shapes;
-    for (const TensorView& view : checked.input_views) shapes.push_back(&view.shape);
-    for (const PlannedOutput& output : checked.outputs) {
-      if (output.wanted()) shapes.push_back(&output.shape);
-    }
-    for (const Dims* shape : shapes) {
-      const std::optional<int64_t> bytes = CheckedMul(RowCount(*shape), kRowBytes);
-      const std::optional<int64_t> total = bytes ? CheckedAdd(reply, *bytes) : std::nullopt;
-      reply = total ? *total : INT64_MAX;
-      if (!total) break;
-    }
-  }
-  if (reply > bound) {
-    return InvalidArgument(Reason::kMessageTooLarge, "reply", std::to_string(reply) + " bytes",
-                           allowed(), "the reply would be too large; nothing was computed");
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::StatusOr<CheckedCall> CheckCall(const Call& call, const ContractCheckOptions& options) {
@@ -457,9 +441,9 @@ absl::StatusOr<CheckedCall> CheckCall(const Call& call, const ContractCheckOptio
   RLK_RETURN_IF_ERROR(CheckInputs(tensors, limits, checked, bindings, logical_bytes));
   RLK_ASSIGN_OR_RETURN(checked.attributes,
                        CheckAttributes(tensors.signature, call.attributes, tensors.dtypes));
-  RLK_RETURN_IF_ERROR(PlanOutputs(tensors, limits, bindings, logical_bytes, checked));
+  RLK_RETURN_IF_ERROR(PlanOutputs(tensors, options, bindings, logical_bytes, checked));
   checked.input_begin = std::move(tensors.begin);
-  RLK_RETURN_IF_ERROR(CheckInlineBytes(tensors, options, checked));
+  RLK_RETURN_IF_ERROR(CheckInlineBytes(call, options, checked));
   return checked;
 }
 

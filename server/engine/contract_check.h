@@ -24,12 +24,22 @@ struct ContractCheckOptions {
   // Refuses calls whose inline tensors, or whose reply's tensors and row digests, are above
   // limits.inline_bytes_max. The wire has refused request messages above it.
   bool refuse_large_replies = true;
+  // Whether outputs can stay on the server.
+  enum class Residents {
+    kUnavailable,
+    kNeedSession,
+    kAvailable
+  } residents = Residents::kUnavailable;
 };
 
 // An output that the call will produce; dtype kUnspecified where it is not wanted.
 struct PlannedOutput {
   DType dtype = DType::kUnspecified;
   Dims shape;
+  // It stays on the server.
+  bool resident = false;
+  // Nobody asked for that, but the reply would have been too large.
+  bool moved = false;
 
   bool wanted() const { return dtype != DType::kUnspecified; }
 };
@@ -47,6 +57,8 @@ struct CheckedCall {
   // Stored bytes of all inputs; logical bytes of all wanted outputs.
   int64_t input_bytes = 0;
   int64_t output_bytes = 0;
+  // Of the inputs, what came with the call.
+  int64_t inline_bytes = 0;
   // Elements of the largest tensor, inputs and outputs.
   int64_t elements_max = 0;
 };
@@ -54,7 +66,8 @@ struct CheckedCall {
 // Checks presence, dtypes, dims, strides, payload sizes, alignment, attributes, wanted outputs,
 // placements and limits, in that order, and returns the first error. Sources must be resolved.
 // INVALID_ARGUMENT for what the request says; FAILED_PRECONDITION (kPlacementUnavailable) for
-// placements other than inline; INTERNAL where the signature itself cannot be honoured.
+// placements that this server does not have; UNAUTHENTICATED for those that need a session;
+// INTERNAL where the signature itself cannot be honoured.
 absl::StatusOr<CheckedCall> CheckCall(const Call& call, const ContractCheckOptions& options);
 
 // The attribute half, by attribute spec index. `input_dtype(spec)` is the dtype of the first tensor

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -21,6 +20,7 @@
 #include "kernels/cuda/stream.h"
 #include "kernels/cuda/upload.h"
 #include "kernels/digest/digest_cuda.h"
+#include "server/engine/cuda_residents.h"
 #include "server/engine/host_memory.h"
 
 namespace rlk::server {
@@ -69,15 +69,12 @@ absl::Status Broken(std::string_view message) {
 class CudaLane;
 
 // What the device and its lanes share. Lanes are used by one thread, the executor's.
-struct CudaShared {
+struct CudaShared final : CudaAccount {
   CudaDeviceOptions options;
-  std::atomic<bool> healthy{true};
-  std::atomic<int64_t> bytes_in_use{0};
   std::shared_ptr<cuda::PinnedPool> results;
   std::vector<CudaLane*> lanes;
 
-  // Passes a status on; the first that says the device is lost takes it out of rotation.
-  absl::Status Note(absl::Status status) {
+  absl::Status Note(absl::Status status) override {
     if (cuda::IsDeviceLost(status) && healthy.exchange(false)) results->LeakAll();
     return status;
   }
@@ -199,17 +196,13 @@ bool CudaLane::Shrink() {
 }
 
 absl::Status CudaLane::Grow(int64_t bytes) {
-  const int64_t others = shared_->bytes_in_use - memory_.bytes();
-  if (bytes > shared_->options.device_bytes_max - others) {
-    return MakeError(absl::StatusCode::kResourceExhausted,
-                     {Reason::kDeviceMemoryExhausted, "device", std::to_string(bytes) + " bytes",
-                      std::to_string(shared_->options.device_bytes_max - others) +
-                          " bytes free of device_bytes_max",
-                      100},
-                     "the call needs more device memory than the server may take");
+  if (!shared_->Take(bytes - memory_.bytes())) {
+    const int64_t others = shared_->bytes_in_use - memory_.bytes();
+    return CudaAccount::Exhausted(bytes, shared_->bytes_max - others);
   }
-  shared_->bytes_in_use -= memory_.bytes();
   memory_.Free();
+  // What was taken is given back before what the buffer has is counted.
+  shared_->Give(bytes);
   RLK_ASSIGN_OR_RETURN(memory_, cuda::DeviceBuffer::Allocate(bytes));
   shared_->bytes_in_use += memory_.bytes();
   return absl::OkStatus();
@@ -388,17 +381,29 @@ void CudaLane::End() { active_ = false; }
 class CudaDevice final : public Device {
  public:
   CudaDevice(DeviceInfo info, std::shared_ptr<CudaShared> shared)
-      : info_(std::move(info)), shared_(std::move(shared)) {}
+      : info_(std::move(info)),
+        shared_(std::move(shared)),
+        residents_(CudaResidents::Make(info_, shared_, shared_->options.poison_outputs)) {}
 
   const DeviceInfo& info() const override { return info_; }
   absl::StatusOr<std::unique_ptr<Lane>> NewLane() override;
   bool runs_inline() const override { return false; }
   bool healthy() const override { return shared_->healthy; }
-  int64_t memory_bytes_in_use() const override { return shared_->bytes_in_use; }
+  int64_t memory_bytes_in_use() const override {
+    return shared_->bytes_in_use - residents_->bytes_in_use();
+  }
+  absl::StatusOr<std::shared_ptr<ResidentMemory>> AllocateResident(int64_t bytes) override {
+    return residents_->Allocate(bytes);
+  }
+  absl::StatusOr<std::unique_ptr<Transfer>> NewTransfer() override {
+    return residents_->NewTransfer();
+  }
+  int64_t resident_bytes_in_use() const override { return residents_->bytes_in_use(); }
 
  private:
-  DeviceInfo info_;
-  std::shared_ptr<CudaShared> shared_;
+  const DeviceInfo info_;
+  const std::shared_ptr<CudaShared> shared_;
+  const std::shared_ptr<CudaResidents> residents_;
 };
 
 absl::StatusOr<std::unique_ptr<Lane>> CudaDevice::NewLane() {
@@ -463,6 +468,8 @@ absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(const CudaDeviceOptions& 
   }
   auto shared = std::make_shared<CudaShared>();
   shared->options = options;
+  shared->ordinal = options.ordinal;
+  shared->bytes_max = options.device_bytes_max;
   shared->results = cuda::PinnedPool::Create(options.device_bytes_max);
   return std::unique_ptr<Device>(
       std::make_unique<CudaDevice>(MakeInfo(options.ordinal, properties), std::move(shared)));

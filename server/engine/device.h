@@ -64,6 +64,24 @@ class Lane {
   virtual void End() = 0;
 };
 
+// Moves bytes between the host and resident memory, off the executor's thread: one stream of bytes,
+// used by one thread at a time.
+class Transfer {
+ public:
+  virtual ~Transfer() = default;
+
+  // Copies the pieces to `memory`, from `offset` on. They are not read after this returns; the
+  // bytes are there after Flush.
+  virtual absl::Status Write(ResidentMemory& memory, int64_t offset,
+                             std::span<const std::span<const std::byte>> pieces) = 0;
+  // Blocks until everything written is in place.
+  virtual absl::Status Flush() = 0;
+
+  // `size` bytes from `offset` on, which may be the memory itself.
+  virtual absl::StatusOr<HostBytes> Read(const std::shared_ptr<ResidentMemory>& memory,
+                                         int64_t offset, int64_t size) = 0;
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -81,6 +99,15 @@ class Device {
 
   // Bytes of device memory held by lanes.
   virtual int64_t memory_bytes_in_use() const = 0;
+
+  // Memory for a tensor that stays; its contents are undefined until they are written, and nobody
+  // is shown them before. Thread-safe; the memory may outlive the device object. RESOURCE_EXHAUSTED
+  // (kDeviceMemoryExhausted).
+  virtual absl::StatusOr<std::shared_ptr<ResidentMemory>> AllocateResident(int64_t bytes) = 0;
+  // Thread-safe.
+  virtual absl::StatusOr<std::unique_ptr<Transfer>> NewTransfer() = 0;
+  // Bytes of the memory that AllocateResident gave out.
+  virtual int64_t resident_bytes_in_use() const = 0;
 };
 
 }  // namespace rlk::server

@@ -14,6 +14,7 @@
 #include "server/engine/host_memory.h"
 #include "server/engine/job.h"
 #include "server/engine/reference.h"
+#include "server/engine/resident_call.h"
 #include "server/engine/verification.h"
 
 namespace rlk::server {
@@ -25,10 +26,13 @@ int64_t ResponseBytes(const CallResult& result) {
   return bytes;
 }
 
-std::vector<std::string> Transports(const Call& call) {
+std::vector<std::string> Transports(const Call& call, const CheckedCall& checked) {
   constexpr std::string_view kNames[] = {"inline", "resident", "host_arena"};
-  bool used[3] = {true, false, false};  // outputs are inline
+  bool used[3] = {};
   for (const TensorArg& input : call.inputs) used[static_cast<size_t>(input.source)] = true;
+  for (const PlannedOutput& output : checked.outputs) {
+    if (output.wanted()) used[output.resident ? 1 : 0] = true;
+  }
   std::vector<std::string> transports;
   for (size_t i = 0; i < 3; ++i) {
     if (used[i]) transports.emplace_back(kNames[i]);
@@ -86,10 +90,13 @@ struct Engine::Impl {
   void Submit(Call call, Done done);
   absl::Status Enter();
   void Leave();
-  absl::Status Resolve(Call& call) const;
   absl::Status Prepare(Job& job, Executor*& executor) const;
   absl::StatusOr<Executor*> PinnedDevice(const CallOptions& options) const;
   absl::StatusOr<Executor*> PickDevice(DeviceKind kind) const;
+  absl::StatusOr<Executor*> FindDevice(const std::string& uuid, std::string_view field) const;
+  ContractCheckOptions CheckOptions(const Call& call) const;
+  absl::StatusOr<Executor*> Choose(Job& job) const;
+  void BeginReport(Job& job) const;
   absl::Status RefuseAfterLoss(const CallOptions& options) const;
   Executor* Healthy(DeviceKind kind) const;
   void OnLost(const Device& device);
@@ -235,21 +242,14 @@ void Engine::Impl::Submit(Call call, Done done) {
   job->Complete(std::move(status));
 }
 
-absl::Status Engine::Impl::Resolve(Call& call) const {
-  for (TensorArg& input : call.inputs) {
-    if (input.source == TensorSource::kInline) continue;
-    if (resolver != nullptr) {
-      RLK_RETURN_IF_ERROR(resolver->Resolve(input));
-      continue;
-    }
-    const auto spec = static_cast<size_t>(input.spec);
-    const std::vector<TensorSpec>& specs = call.method->signature.inputs;
-    return InvalidArgument(Reason::kSourceNotSupported,
-                           spec < specs.size() ? specs[spec].name : std::string(),
-                           input.source == TensorSource::kResident ? "resident" : "arena",
-                           "data (inline)", "this server takes no such source");
-  }
-  return absl::OkStatus();
+ContractCheckOptions Engine::Impl::CheckOptions(const Call& call) const {
+  using Residents = ContractCheckOptions::Residents;
+  const Residents residents = resolver == nullptr         ? Residents::kUnavailable
+                              : call.principal == nullptr ? Residents::kNeedSession
+                                                          : Residents::kAvailable;
+  return {.limits = engine.options_.limits,
+          .refuse_large_replies = engine.options_.refuse_large_replies,
+          .residents = residents};
 }
 
 absl::Status Engine::Impl::Prepare(Job& job, Executor*& executor) const {
@@ -257,14 +257,29 @@ absl::Status Engine::Impl::Prepare(Job& job, Executor*& executor) const {
   if (call.method == nullptr) {
     return InvalidArgument(Reason::kUnknownOperator, {}, {}, {}, "the method is unknown");
   }
-  RLK_RETURN_IF_ERROR(Resolve(call));
-  RLK_ASSIGN_OR_RETURN(
-      job.checked, CheckCall(call, {.limits = engine.options_.limits,
-                                    .refuse_large_replies = engine.options_.refuse_large_replies}));
+  RLK_RETURN_IF_ERROR(ResolveInputs(call, resolver));
+  RLK_ASSIGN_OR_RETURN(job.checked, CheckCall(call, CheckOptions(call)));
+  RLK_RETURN_IF_ERROR(RefuseAfterLoss(call.options));
+  RLK_ASSIGN_OR_RETURN(executor, Choose(job));
+  if (call.options.verification == Verification::kReference) {
+    RLK_RETURN_IF_ERROR(CheckReferenceAvailable(*call.method, job.checked, engine.options_.limits,
+                                                engine.tolerance_));
+  }
+  BeginReport(job);
+  return ReserveOutputs(job, resolver, executor->device().info());
+}
+
+// Selects the variant and the device that runs it.
+absl::StatusOr<Executor*> Engine::Impl::Choose(Job& job) const {
+  const Call& call = job.call;
   const std::vector<MutableTensorView> outputs = PlannedViews(job.checked);
   const KernelArgs args = MakeKernelArgs(job, job.checked.input_views, outputs);
-  RLK_RETURN_IF_ERROR(RefuseAfterLoss(call.options));
-  RLK_ASSIGN_OR_RETURN(Executor* const pinned, PinnedDevice(call.options));
+  RLK_ASSIGN_OR_RETURN(Executor * pinned, PinnedDevice(call.options));
+  RLK_ASSIGN_OR_RETURN(const std::optional<DeviceInfo> home, HomeDevice(call, resolver));
+  if (home && pinned == nullptr) {
+    RLK_ASSIGN_OR_RETURN(pinned, FindDevice(home->uuid, "options"));
+  }
+  if (pinned != nullptr) RLK_RETURN_IF_ERROR(CheckHome(home, pinned->device().info()));
 
   // Selection follows the capability of the GPU that will run the call: both come from one pick.
   Executor* const candidate = pinned != nullptr ? pinned : Healthy(DeviceKind::kCuda);
@@ -290,18 +305,15 @@ absl::Status Engine::Impl::Prepare(Job& job, Executor*& executor) const {
          "a device of backend " + std::string(BackendName(job.selection.variant->backend))},
         "no variant runs this call on that device");
   }
-  executor = candidate;
-  if (executor == nullptr || executor->device().info().kind != kind) {
-    RLK_ASSIGN_OR_RETURN(executor, PickDevice(kind));
-  }
-  if (call.options.verification == Verification::kReference) {
-    RLK_RETURN_IF_ERROR(CheckReferenceAvailable(*call.method, job.checked, engine.options_.limits,
-                                                engine.tolerance_));
-  }
   if (job.selection.variant->workspace_bytes != nullptr) {
     job.workspace_bytes = job.selection.variant->workspace_bytes(selected);
   }
+  if (candidate != nullptr && candidate->device().info().kind == kind) return candidate;
+  return PickDevice(kind);
+}
 
+void Engine::Impl::BeginReport(Job& job) const {
+  const Call& call = job.call;
   job.result.method = call.method;
   CallReport& report = job.result.report;
   report.contract = job.selection.contract->id;
@@ -312,9 +324,9 @@ absl::Status Engine::Impl::Prepare(Job& job, Executor*& executor) const {
   report.fallback = std::move(job.selection.fallback);
   report.attributes = job.checked.attributes;
   report.input_capture = Capture(call);
-  report.transports = Transports(call);
+  report.transports = Transports(call, job.checked);
+  report.resident_input_bytes = job.checked.input_bytes - job.checked.inline_bytes;
   report.phases.receive = std::max<int64_t>(Nanoseconds(job.submitted - call.received), 0);
-  return absl::OkStatus();
 }
 
 Executor* Engine::Impl::Healthy(DeviceKind kind) const {
@@ -346,10 +358,15 @@ absl::Status Engine::Impl::RefuseAfterLoss(const CallOptions& options) const {
 // Null when the call names no device.
 absl::StatusOr<Executor*> Engine::Impl::PinnedDevice(const CallOptions& options) const {
   if (options.device_uuid.empty()) return nullptr;
+  return FindDevice(options.device_uuid, "options.device_uuid");
+}
+
+absl::StatusOr<Executor*> Engine::Impl::FindDevice(const std::string& uuid,
+                                                   std::string_view field) const {
   std::string known;
   for (const auto& executor : executors) {
     const DeviceInfo& info = executor->device().info();
-    if (info.uuid == options.device_uuid) {
+    if (info.uuid == uuid) {
       if (executor->healthy()) return executor.get();
       return DeviceLostError(info, "the device is lost");
     }
@@ -357,7 +374,7 @@ absl::StatusOr<Executor*> Engine::Impl::PinnedDevice(const CallOptions& options)
     known += info.uuid;
   }
   return MakeError(absl::StatusCode::kFailedPrecondition,
-                   {Reason::kDeviceNotFound, "options.device_uuid", options.device_uuid, known},
+                   {Reason::kDeviceNotFound, std::string(field), uuid, known},
                    "this server has no such device");
 }
 
@@ -384,6 +401,7 @@ void Engine::Impl::Complete(Job& job, absl::StatusOr<CallResult>&& outcome) {
   // What it holds goes with it: the job itself may live longer, in a lost device.
   const Done done = std::move(job.done);
   if (job.holds_reference) reference.Release();
+  ConcludeResidents(job, outcome);
   if (observer != nullptr) {
     const CallReport* report = outcome.ok() ? &outcome->report : nullptr;
     observer->OnCallDone(

@@ -14,6 +14,7 @@
 #include "kernels/registry/registry.h"
 #include "server/engine/device.h"
 #include "server/engine/observer.h"
+#include "server/engine/residents.h"
 #include "server/engine/tolerance.h"
 
 namespace rlk::server {
@@ -39,15 +40,6 @@ struct EngineOptions {
   std::chrono::steady_clock::time_point (*now)() = nullptr;
 };
 
-// Resolves tensors that are not inline; server/tensors implements it. The default refuses with
-// INVALID_ARGUMENT (kSourceNotSupported).
-class TensorResolver {
- public:
-  virtual ~TensorResolver() = default;
-  // Fills tensor.data (and dtype, shape, strides where the reference leaves them to the server).
-  virtual absl::Status Resolve(TensorArg& tensor) = 0;
-};
-
 class Executor;
 
 class Engine {
@@ -56,7 +48,8 @@ class Engine {
   using Done = std::function<void(absl::StatusOr<CallResult>&&)>;
 
   // `registry` is bound. `devices` holds the host device and one device per GPU. Neither
-  // `registry`, `observer` nor `resolver` is owned; observer and resolver may be null.
+  // `registry`, `observer` nor `resolver` is owned; observer and resolver may be null. Without a
+  // resolver tensors travel inline alone (kSourceNotSupported, kPlacementUnavailable).
   Engine(const Registry& registry, EngineOptions options, ToleranceContract tolerance,
          std::vector<std::unique_ptr<Device>> devices, Observer* observer,
          TensorResolver* resolver);

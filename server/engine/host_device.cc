@@ -16,6 +16,7 @@
 #include "kernels/core/parallel.h"
 #include "kernels/core/status.h"
 #include "server/engine/host_memory.h"
+#include "server/engine/host_residents.h"
 
 namespace rlk::server {
 namespace {
@@ -222,6 +223,7 @@ class HostDevice final : public Device {
     const long pages = sysconf(_SC_PHYS_PAGES);
     const long page_bytes = sysconf(_SC_PAGE_SIZE);
     if (pages > 0 && page_bytes > 0) info_.memory_bytes = int64_t{pages} * page_bytes;
+    residents_ = HostResidents::Make(info_, options.poison_outputs);
   }
 
   const DeviceInfo& info() const override { return info_; }
@@ -233,9 +235,15 @@ class HostDevice final : public Device {
   int64_t memory_bytes_in_use() const override {
     return shared_.bytes_in_use + shared_.memory->idle_bytes();
   }
+  absl::StatusOr<std::shared_ptr<ResidentMemory>> AllocateResident(int64_t bytes) override {
+    return residents_->Allocate(bytes);
+  }
+  absl::StatusOr<std::unique_ptr<Transfer>> NewTransfer() override { return MakeHostTransfer(); }
+  int64_t resident_bytes_in_use() const override { return residents_->bytes_in_use(); }
 
  private:
   DeviceInfo info_;
+  std::shared_ptr<HostResidents> residents_;
   HostShared shared_;
 };
 

@@ -14,6 +14,7 @@
 #include "kernels/registry/selector.h"
 #include "server/engine/contract_check.h"
 #include "server/engine/observer.h"
+#include "server/engine/residents.h"
 
 namespace rlk::server {
 
@@ -30,6 +31,8 @@ struct Job {
   CheckedCall checked;
   Selection selection;
   int64_t workspace_bytes = 0;
+  // By output spec index; null where the output is not kept. Empty where none is.
+  std::vector<std::unique_ptr<ResidentOutput>> residents;
   Clock::time_point submitted;
   // Into the queue; not set where the call does not wait.
   Clock::time_point admitted;
@@ -45,8 +48,13 @@ struct Job {
   // steady_clock nanoseconds of the launch, 0 before it: what the watchdog reads.
   std::atomic<int64_t> launched_ns{0};
 
+  ResidentOutput* resident(size_t output) const {
+    return residents.empty() ? nullptr : residents[output].get();
+  }
+
   const Method& method() const { return *call.method; }
-  int64_t queued_bytes() const { return checked.input_bytes; }
+  // What waits in the queue with the call: not what stays on the server anyway.
+  int64_t queued_bytes() const { return checked.inline_bytes; }
 
   // False when somebody else has completed the job. Calls on_complete otherwise.
   bool Complete(absl::StatusOr<CallResult>&& outcome);

@@ -82,13 +82,21 @@ ReasonKind KindOf(Reason reason) {
     case Reason::kFallbackRefused:
     case Reason::kDeviceNotFound:
     case Reason::kPlacementUnavailable:
+    case Reason::kPlacementOverlap:
+    case Reason::kOffsetOutOfRange:
+    case Reason::kFilesUnavailable:
+    case Reason::kFileMismatch:
     case Reason::kVerificationUnavailable:
     case Reason::kTensorNotFound:
     case Reason::kWrongServer:
+    case Reason::kTensorBusy:
+    case Reason::kTensorPoisoned:
       return ReasonKind::kContract;
     case Reason::kQueueFull:
     case Reason::kBytesExhausted:
     case Reason::kDeviceMemoryExhausted:
+    case Reason::kSessionsExhausted:
+    case Reason::kTensorsExhausted:
     case Reason::kDraining:
     case Reason::kDeviceLost:
     case Reason::kUnauthenticated:
@@ -255,13 +263,18 @@ void Families::AddDevices(const std::vector<DeviceInfo>& infos) {
     DeviceSeries series;
     series.info = info;
     series.memory = &memory.Add({{"device", label}, {"kind", "lanes"}});
+    series.resident = &memory.Add({{"device", label}, {"kind", "resident"}});
     series.errors[0] = &errors.Add({{"device", label}, {"class", "transient"}});
     series.errors[1] = &errors.Add({{"device", label}, {"class", "sticky"}});
     series.queue_depth = &depth.Add({{"device", label}});
     series.queue_bytes = &bytes.Add({{"device", label}});
     devices.push_back(series);
   }
-  GaugeFamily(registry, "rlk_leases", "Leases on tensors and arenas.").Add({});
+  leases = &GaugeFamily(registry, "rlk_leases", "Leases on tensors and arenas.").Add({});
+  sessions = &GaugeFamily(registry, "rlk_sessions", "Open sessions.").Add({});
+  resident_bytes = &GaugeFamily(registry, "rlk_resident_bytes",
+                                "What resident tensors are charged to their sessions.")
+                        .Add({});
 }
 
 }  // namespace rlk::server

@@ -18,7 +18,7 @@
 namespace rlk::server {
 
 // Status codes that a call can end with; others count as UNKNOWN.
-inline constexpr std::array<absl::StatusCode, 12> kCountedCodes = {
+inline constexpr std::array<absl::StatusCode, 13> kCountedCodes = {
     absl::StatusCode::kOk,
     absl::StatusCode::kCancelled,
     absl::StatusCode::kUnknown,
@@ -31,12 +31,14 @@ inline constexpr std::array<absl::StatusCode, 12> kCountedCodes = {
     absl::StatusCode::kInternal,
     absl::StatusCode::kUnavailable,
     absl::StatusCode::kDataLoss,
+    absl::StatusCode::kUnauthenticated,
 };
 inline constexpr int kCodeCount = 17;
 
 enum Phase { kReceive, kQueuePhase, kStageInPhase, kKernel, kStageOutPhase, kSend, kPhaseCount };
 inline constexpr std::array<const char*, 5> kTransports = {"inline", "stream", "resident",
                                                            "host_arena", "device_arena"};
+enum Transport { kInline, kStream, kResident };
 inline constexpr int kCancelStageCount = 4;
 inline constexpr int kSelftestResultCount = 3;
 
@@ -51,6 +53,7 @@ struct MethodSeries {
 struct DeviceSeries {
   DeviceInfo info;
   prometheus::Gauge* memory = nullptr;
+  prometheus::Gauge* resident = nullptr;
   // [sticky]
   std::array<prometheus::Counter*, 2> errors = {};
   prometheus::Gauge* queue_depth = nullptr;
@@ -72,6 +75,9 @@ struct Families {
   std::array<std::array<prometheus::Counter*, 2>, kTransports.size()> transport_bytes = {};
   prometheus::Gauge* in_flight = nullptr;
   prometheus::Counter* connections_refused = nullptr;
+  prometheus::Gauge* sessions = nullptr;
+  prometheus::Gauge* leases = nullptr;
+  prometheus::Gauge* resident_bytes = nullptr;
   // Null where the reason is of the other kind.
   std::array<prometheus::Counter*, kReasonCount> admission_rejections = {};
   std::array<prometheus::Counter*, kReasonCount> contract_rejections = {};

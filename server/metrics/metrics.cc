@@ -55,6 +55,13 @@ struct Metrics::Impl final : prometheus::Collectable {
       const size_t count = std::min(devices.size(), families.devices.size());
       for (size_t i = 0; i < count; ++i) {
         families.devices[i].memory->Set(static_cast<double>(devices[i]->memory_bytes_in_use()));
+        families.devices[i].resident->Set(static_cast<double>(devices[i]->resident_bytes_in_use()));
+      }
+      if (holdings) {
+        const Holdings held = holdings();
+        families.sessions->Set(static_cast<double>(held.sessions));
+        families.leases->Set(static_cast<double>(held.tensors));
+        families.resident_bytes->Set(static_cast<double>(held.bytes));
       }
     }
     CountConnectionsRefused();
@@ -83,6 +90,7 @@ struct Metrics::Impl final : prometheus::Collectable {
   std::vector<const Device*> devices;
   int64_t (*refused)() = nullptr;       // guarded by mutex
   mutable int64_t refused_counted = 0;  // guarded by mutex
+  std::function<Holdings()> holdings;
   // The exposer takes a weak reference.
   std::shared_ptr<prometheus::Collectable> self{this, [](prometheus::Collectable*) {}};
 };
@@ -119,9 +127,12 @@ void Metrics::OnCallDone(const Method* method, const absl::Status& status, const
   observe(kStageInPhase, nanos.stage_in);
   observe(kKernel, nanos.kernel);
   observe(kStageOutPhase, nanos.stage_out);
-  // Only inline exists so far; with more ways the report has to say the bytes of each.
-  families.transport_bytes[0][0]->Increment(static_cast<double>(request_bytes));
-  families.transport_bytes[0][1]->Increment(static_cast<double>(response_bytes));
+  families.transport_bytes[kInline][0]->Increment(static_cast<double>(request_bytes));
+  families.transport_bytes[kInline][1]->Increment(static_cast<double>(response_bytes));
+  families.transport_bytes[kResident][0]->Increment(
+      static_cast<double>(report->resident_input_bytes));
+  families.transport_bytes[kResident][1]->Increment(
+      static_cast<double>(report->resident_output_bytes));
   if (report->fallback.has_value()) Increment(series.fallback);
 }
 
@@ -162,6 +173,15 @@ void Metrics::OnVerification(const Method& method, const VerificationReport& rep
   int64_t nonfinite = 0;
   for (const OutputCheck& output : report.outputs) nonfinite += output.nonfinite;
   series->second.nonfinite->Increment(static_cast<double>(nonfinite));
+}
+
+void Metrics::SetHoldings(std::function<Holdings()> holdings) {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->holdings = std::move(holdings);
+}
+
+void Metrics::OnStream(bool in, int64_t bytes) {
+  impl_->families.transport_bytes[kStream][in ? 0 : 1]->Increment(static_cast<double>(bytes));
 }
 
 void Metrics::OnSent(int64_t ns) {

@@ -46,6 +46,14 @@ class Metrics final : public Observer {
   void OnDeviceError(const DeviceInfo& device, bool sticky) override;
   void OnVerification(const Method& method, const VerificationReport& report) override;
 
+  // What the sessions hold, read when it is scraped. The function outlives this object or the next
+  // call of this function.
+  struct Holdings {
+    int64_t sessions = 0, tensors = 0, bytes = 0;
+  };
+  void SetHoldings(std::function<Holdings()> holdings);
+  // A stream of a tensor ended after so many bytes.
+  void OnStream(bool in, int64_t bytes);
   // From handing a reply to the transport until the transport is done with it.
   void OnSent(int64_t ns);
   void OnSelftest(std::string_view operator_name, SelftestResult result);

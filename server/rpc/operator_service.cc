@@ -17,6 +17,7 @@
 #include "kernels/core/status.h"
 #include "proto/wire/call_codec.h"
 #include "server/rpc/byte_buffer.h"
+#include "server/rpc/session_auth.h"
 #include "server/rpc/status_map.h"
 #include "server/rpc/trace_context.h"
 
@@ -72,7 +73,7 @@ class CallReactor final : public grpc::ServerUnaryReactor,
     self_ = shared_from_this();
     context_ = context;
     ReadTraceparent(context);
-    absl::StatusOr<Call> call = Decode(request);
+    absl::StatusOr<Call> call = DecodeInSession(request);
     if (!call.ok()) {
       RefuseUndecoded(call.status(), static_cast<int64_t>(request.Length()));
       return;
@@ -93,6 +94,7 @@ class CallReactor final : public grpc::ServerUnaryReactor,
     if (context.on_sent) context.on_sent(NanosSince(finished_));
     if (held_bytes_ > 0) context.counter->Release(peer_, held_bytes_);
     if (held_small_bytes_ > 0) context.counter->ReleaseSmall(held_small_bytes_);
+    if (session_ != nullptr) session_->LeaveCall();
     self_.reset();
     if (context.counter != nullptr) context.counter->Leave();
   }
@@ -110,6 +112,17 @@ class CallReactor final : public grpc::ServerUnaryReactor,
     if (!trace.has_value()) return;
     trace_id_ = std::string(*trace);
     context->AddTrailingMetadata("traceparent", std::string(header));
+  }
+
+  // Without a token in the metadata there is no session.
+  absl::StatusOr<Call> DecodeInSession(const grpc::ByteBuffer& request) {
+    if (SessionTable* const sessions = served_.context->sessions; sessions != nullptr) {
+      const int64_t calls_max = served_.context->engine->options().limits.session_calls_max;
+      RLK_ASSIGN_OR_RETURN(session_, EnterSession(*context_, *sessions, calls_max));
+    }
+    RLK_ASSIGN_OR_RETURN(Call call, Decode(request));
+    call.principal = session_;
+    return call;
   }
 
   absl::StatusOr<Call> Decode(const grpc::ByteBuffer& request) const {
@@ -211,6 +224,8 @@ class CallReactor final : public grpc::ServerUnaryReactor,
   int64_t held_bytes_ = 0, held_small_bytes_ = 0;
   std::string peer_;
   CancelFlag cancelled_ = false;
+  // Null without one; counts this call.
+  std::shared_ptr<Session> session_;
   std::string trace_id_;
   std::shared_ptr<CallReactor> self_;
 };

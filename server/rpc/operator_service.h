@@ -16,6 +16,7 @@
 #include "server/engine/engine.h"
 #include "server/log/log.h"
 #include "server/rpc/call_counter.h"
+#include "server/sessions/session_table.h"
 
 namespace rlk::server {
 
@@ -28,6 +29,8 @@ struct OperatorServiceContext {
   std::string provenance_id;
   // Nanoseconds from handing a reply to the transport until the transport is done with it.
   std::function<void(int64_t ns)> on_sent;
+  // May be null: then tokens are not looked at.
+  SessionTable* sessions = nullptr;
   // Counts the calls whose reply is not yet sent; may be null.
   CallCounter* counter = nullptr;
 };

@@ -3,7 +3,6 @@
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
-#include <grpcpp/support/slice.h>
 
 #include <algorithm>
 #include <chrono>
@@ -15,12 +14,9 @@
 #include "absl/status/statusor.h"
 #include "kernels/core/status.h"
 #include "proto/wire/call_parts.h"
-#include "proto/wire/codec.h"
 #include "rlk/v1/server.grpc.pb.h"
-#include "server/rpc/byte_buffer.h"
 #include "server/rpc/operator_info.h"
-#include "server/rpc/status_map.h"
-#include "server/rpc/trace_context.h"
+#include "server/rpc/unary.h"
 
 namespace rlk::server {
 namespace {
@@ -50,6 +46,15 @@ constexpr LimitEntry kLimits[] = {
     {"streams_per_connection_max", &Limits::streams_per_connection_max,
      "calls in flight on one connection"},
     {"device_bytes_max", &Limits::device_bytes_max, "memory of one GPU that the server takes"},
+    {"sessions_max", &Limits::sessions_max, "open sessions"},
+    {"session_lease_ms", &Limits::session_lease_ms, "lease of a session that asks for none"},
+    {"session_lease_ms_max", &Limits::session_lease_ms_max, "lease that may be asked for"},
+    {"session_calls_max", &Limits::session_calls_max, "calls in flight of one session"},
+    {"session_tensors_max", &Limits::session_tensors_max, "resident tensors of one session"},
+    {"session_resident_bytes_max", &Limits::session_resident_bytes_max,
+     "resident tensors of one session"},
+    {"resident_bytes_max", &Limits::resident_bytes_max, "resident tensors of all sessions"},
+    {"chunk_bytes_max", &Limits::chunk_bytes_max, "data of one message of a stream"},
 };
 static_assert(sizeof(Limits) == std::size(kLimits) * sizeof(int64_t), "a limit is not listed");
 
@@ -116,10 +121,10 @@ rlk::v1::GetInfoResponse MakeInfo(const Engine& engine, const ServerFacts& facts
     entry->set_meaning(limit.meaning);
   }
   AddCapability("inline", true, "", out);
-  AddCapability("stream", false, "this version has no Upload and Download", out);
-  AddCapability("resident", false, "this version has no sessions", out);
-  AddCapability("host_arena", false, "this version has no sessions", out);
-  AddCapability("device_arena", false, "this version has no sessions", out);
+  AddCapability("stream", true, "", out);
+  AddCapability("resident", true, "", out);
+  AddCapability("host_arena", false, "this version has no arenas", out);
+  AddCapability("device_arena", false, "this version has no arenas", out);
   out.set_uptime_seconds(uptime_seconds);
   return out;
 }
@@ -153,22 +158,6 @@ absl::StatusOr<rlk::v1::ListOperatorsResponse> MakeOperatorList(
   return out;
 }
 
-// The request as a message, held to the same rules as those of operator calls: generated code would
-// keep unknown fields, and gRPC would answer bytes that it cannot parse with a bare UNIMPLEMENTED.
-template <typename Request>
-absl::StatusOr<Request> ParseRequest(const grpc::ByteBuffer& buffer) {
-  RLK_ASSIGN_OR_RETURN(const wire::InputBytes bytes, TakeSlices(buffer));
-  RLK_ASSIGN_OR_RETURN(wire::SplitMessage split, wire::Split(Request::descriptor(), bytes, 0));
-  return std::move(static_cast<Request&>(*split.message));
-}
-
-void EchoTraceparent(grpc::CallbackServerContext* context) {
-  const auto found = context->client_metadata().find("traceparent");
-  if (found == context->client_metadata().end()) return;
-  const std::string header(found->second.data(), found->second.size());
-  if (ParseTraceparent(header)) context->AddTrailingMetadata("traceparent", header);
-}
-
 using Generated = rlk::v1::ServerService;
 using RawService = Generated::WithRawCallbackMethod_GetInfo<
     Generated::WithRawCallbackMethod_ListOperators<Generated::Service>>;
@@ -183,40 +172,22 @@ class ServerService final : public RawService {
                                     grpc::ByteBuffer* reply) override {
     const std::chrono::duration<double> uptime = std::chrono::steady_clock::now() - start_;
     const auto parsed = ParseRequest<rlk::v1::GetInfoRequest>(*request);
-    if (!parsed.ok()) return Finish(context, parsed.status(), reply);
-    return Finish(context, MakeInfo(*engine_, facts_, uptime.count()), reply);
+    if (!parsed.ok()) return FinishUnary(context, parsed.status());
+    return FinishUnary(context, MakeInfo(*engine_, facts_, uptime.count()), reply);
   }
 
   grpc::ServerUnaryReactor* ListOperators(grpc::CallbackServerContext* context,
                                           const grpc::ByteBuffer* request,
                                           grpc::ByteBuffer* reply) override {
     const auto parsed = ParseRequest<rlk::v1::ListOperatorsRequest>(*request);
-    if (!parsed.ok()) return Finish(context, parsed.status(), reply);
+    if (!parsed.ok()) return FinishUnary(context, parsed.status());
     const absl::Status status =
         wire::CheckText("operator", parsed->operator_(), engine_->options().limits);
-    if (!status.ok()) return Finish(context, status, reply);
-    const auto operators = MakeOperatorList(*engine_, *parsed);
-    if (!operators.ok()) return Finish(context, operators.status(), reply);
-    return Finish(context, *operators, reply);
+    if (!status.ok()) return FinishUnary(context, status);
+    return FinishUnary(context, MakeOperatorList(*engine_, *parsed), reply);
   }
 
  private:
-  static grpc::ServerUnaryReactor* Finish(grpc::CallbackServerContext* context,
-                                          const absl::Status& status, grpc::ByteBuffer*) {
-    EchoTraceparent(context);
-    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    reactor->Finish(ToGrpcStatus(status));
-    return reactor;
-  }
-
-  static grpc::ServerUnaryReactor* Finish(grpc::CallbackServerContext* context,
-                                          const google::protobuf::Message& message,
-                                          grpc::ByteBuffer* reply) {
-    const grpc::Slice slice(message.SerializeAsString());
-    *reply = grpc::ByteBuffer(&slice, 1);
-    return Finish(context, absl::OkStatus(), reply);
-  }
-
   const Engine* const engine_;
   const ServerFacts facts_;
   const std::chrono::steady_clock::time_point start_;

@@ -24,6 +24,7 @@ MODULES = {
     "builtin": "kernels/builtin",
     "wire": "proto/wire/",
     "engine": "server/engine/",
+    "sessions": "server/sessions/",
     "tensors": "server/tensors/",
     "parity": "server/parity/",
     "metrics": "server/metrics/",
@@ -51,17 +52,18 @@ ALLOWED = {
     "wire": {"core", "registry", "digest"},
     "engine": {"core", "arith", "registry", "digest"},
     "log": {"core"},
-    "tensors": ENGINE | {"log"},
+    "sessions": {"core", "registry"},
+    "tensors": ENGINE | {"log", "sessions"},
     "parity": ENGINE | {"tensors", "log"},
     "metrics": ENGINE | {"log"},
-    "rpc": ENGINE | {"tensors", "parity", "metrics", "log", "wire", "builtin"},
-    "server": ENGINE | {"tensors", "parity", "metrics", "log", "wire", "builtin", "rpc"},
+    "rpc": ENGINE | {"sessions", "tensors", "parity", "metrics", "log", "wire", "builtin"},
+    "server": ENGINE | {"sessions", "tensors", "parity", "metrics", "log", "wire", "builtin", "rpc"},
     "client": {"core", "registry", "digest", "wire"},
 }
 
 # GPU code of a module may include the CUDA ownership layer and device code.
 CUDA_SOURCE = re.compile(r"\.(cu|cuh)$")
-CUDA_DEVICE = re.compile(r"^server/engine/cuda_device\.(h|cc|cu)$")
+CUDA_DEVICE = re.compile(r"^server/engine/cuda_(device|residents)\.(h|cc|cu)$")
 CUDA_MODULES = {"cuda", "device"}
 
 CUDA_HEADER = re.compile(
@@ -108,7 +110,7 @@ def violations(path, text):
         return
     for header in INCLUDE.findall(text):
         if CUDA_HEADER.match(header) and not may_use_cuda(path):
-            yield f"{path}: {header}: CUDA headers stop at kernels/cuda, kernels/device, .cu files and cuda_device"
+            yield f"{path}: {header}: CUDA headers stop at kernels/cuda, kernels/device, .cu files, cuda_device and cuda_residents"
         if GRPC_HEADER.search(header) and not may_use_grpc(path):
             yield f"{path}: {header}: gRPC headers stop at server/rpc, server/server.cc and client"
         elif PROTOBUF_HEADER.search(header) and not may_use_protobuf(path):
@@ -160,6 +162,10 @@ PLANTED = [
     ("server/metrics/a.cc", "#include <prometheus/counter.h>", False),
     ("server/metrics/a.cc", '#include "server/rpc/service.h"', True),
     ("server/tensors/a.cc", '#include "server/parity/compare.h"', True),
+    ("server/tensors/a.cc", '#include "server/sessions/session.h"', False),
+    ("server/sessions/a.cc", '#include "server/tensors/tensor_store.h"', True),
+    ("server/sessions/a.cc", '#include "server/engine/engine.h"', True),
+    ("server/engine/a.cc", '#include "server/tensors/tensor_store.h"', True),
     ("server/rpc/a.cc", "#include <grpcpp/grpcpp.h>", False),
     ("server/rpc/a.cc", "#include <prometheus/counter.h>", True),
     ("server/main.cc", "#include <grpcpp/grpcpp.h>", True),

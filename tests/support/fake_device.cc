@@ -9,6 +9,7 @@
 #include "kernels/core/parallel.h"
 #include "kernels/core/status.h"
 #include "server/engine/host_memory.h"
+#include "server/engine/host_residents.h"
 
 namespace rlk::test {
 
@@ -283,6 +284,7 @@ class FakeDevice final : public server::Device {
     info_.name = "fake";
     info_.uuid = options.uuid;
     info_.compute_capability = options.kind == DeviceKind::kCuda ? options.compute_capability : 0;
+    residents_ = server::HostResidents::Make(info_, /*poison=*/true);
   }
 
   const DeviceInfo& info() const override { return info_; }
@@ -292,10 +294,18 @@ class FakeDevice final : public server::Device {
   bool runs_inline() const override { return runs_inline_; }
   bool healthy() const override { return !control_->sticky(); }
   int64_t memory_bytes_in_use() const override { return 0; }
+  absl::StatusOr<std::shared_ptr<ResidentMemory>> AllocateResident(int64_t bytes) override {
+    return residents_->Allocate(bytes);
+  }
+  absl::StatusOr<std::unique_ptr<server::Transfer>> NewTransfer() override {
+    return server::MakeHostTransfer();
+  }
+  int64_t resident_bytes_in_use() const override { return residents_->bytes_in_use(); }
 
  private:
   std::shared_ptr<FakeControl> control_;
   DeviceInfo info_;
+  std::shared_ptr<server::HostResidents> residents_;
   bool runs_inline_;
 };
 

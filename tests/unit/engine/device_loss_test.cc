@@ -155,6 +155,13 @@ TEST_F(DeviceLoss, StartFailsWithTheDevicesError) {
     bool runs_inline() const override { return false; }
     bool healthy() const override { return true; }
     int64_t memory_bytes_in_use() const override { return 0; }
+    absl::StatusOr<std::shared_ptr<ResidentMemory>> AllocateResident(int64_t) override {
+      return absl::InternalError("no memory");
+    }
+    absl::StatusOr<std::unique_ptr<Transfer>> NewTransfer() override {
+      return absl::InternalError("no transfers");
+    }
+    int64_t resident_bytes_in_use() const override { return 0; }
 
    private:
     DeviceInfo info_;

@@ -1,0 +1,139 @@
+#include "client/cpp/session.h"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "client/cpp/status_map.h"
+#include "kernels/core/status.h"
+
+namespace rlk::client {
+namespace {
+
+constexpr char kSessionKey[] = "rlk-session";
+constexpr auto kCallTimeout = std::chrono::seconds(10);
+constexpr size_t kPacketBytesMax = 8192;
+
+std::string SidePath(const std::string& address) {
+  return address.rfind("unix:", 0) == 0 ? address.substr(5) + ".side" : "";
+}
+
+// A connected descriptor, or -1: then there is no side socket.
+int ConnectSide(const std::string& path) {
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  if (path.empty() || path.size() >= sizeof(address.sun_path)) return -1;
+  memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  if (fd < 0) return -1;
+  timeval timeout = {};
+  timeout.tv_sec = std::chrono::seconds(kCallTimeout).count();
+  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
+  if (connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) return fd;
+  close(fd);
+  return -1;
+}
+
+}  // namespace
+
+SessionHolder::SessionHolder(std::shared_ptr<grpc::Channel> channel, std::string address,
+                             std::string token, std::chrono::milliseconds lease)
+    : stub_(rlk::v1::SessionService::NewStub(std::move(channel))),
+      address_(std::move(address)),
+      lease_(lease),
+      token_(std::move(token)) {}
+
+SessionHolder::~SessionHolder() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  stop_.notify_all();
+  if (renewer_.joinable()) renewer_.join();
+  if (side_ >= 0) {
+    close(side_);
+  } else if (own_) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(1));
+    Attach(context);
+    rlk::v1::CloseSessionResponse response;
+    (void)stub_->CloseSession(&context, {}, &response);
+  }
+}
+
+std::string SessionHolder::token() const {
+  const std::lock_guard lock(mutex_);
+  return token_;
+}
+
+void SessionHolder::Attach(grpc::ClientContext& context) const {
+  const std::lock_guard lock(mutex_);
+  if (!token_.empty()) context.AddMetadata(kSessionKey, token_);
+}
+
+absl::StatusOr<std::string> SessionHolder::Require() {
+  const std::lock_guard opening(opening_);
+  if (std::string present = token(); !present.empty()) return present;
+  absl::StatusOr<rlk::v1::OpenSessionResponse> opened = OpenBeside(SidePath(address_));
+  if (side_ < 0) opened = OpenByCall();
+  if (!opened.ok()) return opened.status();
+  const std::lock_guard lock(mutex_);
+  token_ = opened->token();
+  own_ = true;
+  if (opened->lease_ms() > 0) {
+    renewer_ = std::thread([this, lease = opened->lease_ms()] {
+      Renew(std::chrono::milliseconds(std::max<int64_t>(lease / 3, 1)));
+    });
+  }
+  return token_;
+}
+
+absl::StatusOr<rlk::v1::OpenSessionResponse> SessionHolder::OpenBeside(const std::string& path) {
+  const int fd = ConnectSide(path);
+  if (fd < 0) return absl::UnavailableError("there is no side socket");
+  rlk::v1::SideRequest request;
+  request.mutable_open_session();
+  const std::string packet = request.SerializeAsString();
+  char buffer[kPacketBytesMax];
+  rlk::v1::SideReply reply;
+  const ssize_t sent = send(fd, packet.data(), packet.size(), MSG_NOSIGNAL);
+  const ssize_t got = sent < 0 ? -1 : recv(fd, buffer, sizeof(buffer), 0);
+  if (got <= 0 || !reply.ParseFromArray(buffer, static_cast<int>(got)) ||
+      !reply.has_open_session()) {
+    // Another user's server, or a full one: the call will say what is wrong.
+    close(fd);
+    return absl::UnavailableError("the side socket opened no session");
+  }
+  side_ = fd;
+  return reply.open_session();
+}
+
+absl::StatusOr<rlk::v1::OpenSessionResponse> SessionHolder::OpenByCall() {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kCallTimeout);
+  rlk::v1::OpenSessionRequest request;
+  request.set_lease_ms(lease_.count());
+  rlk::v1::OpenSessionResponse response;
+  RLK_RETURN_IF_ERROR(FromGrpc(stub_->OpenSession(&context, request, &response)));
+  return response;
+}
+
+// A call that fails is tried again at the next turn: the lease has room for two.
+void SessionHolder::Renew(std::chrono::milliseconds interval) {
+  std::unique_lock lock(mutex_);
+  while (!stop_.wait_for(lock, interval, [this] { return stopping_; })) {
+    lock.unlock();
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + interval);
+    Attach(context);
+    rlk::v1::RenewSessionResponse response;
+    (void)stub_->RenewSession(&context, {}, &response);
+    lock.lock();
+  }
+}
+
+}  // namespace rlk::client

@@ -1,0 +1,55 @@
+// The client's session: opened when it is first needed, kept alive, closed at the end. Internal.
+#pragma once
+
+#include <grpcpp/channel.h>
+#include <grpcpp/client_context.h>
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "rlk/v1/session.grpc.pb.h"
+
+namespace rlk::client {
+
+// Thread-safe.
+class SessionHolder {
+ public:
+  // With a `token` the session is somebody else's: it is used, and neither renewed nor closed.
+  SessionHolder(std::shared_ptr<grpc::Channel> channel, std::string address, std::string token,
+                std::chrono::milliseconds lease);
+  // Closes a session of its own.
+  ~SessionHolder();
+
+  // The token, empty where there is no session.
+  std::string token() const;
+  // The token; opens the session if there is none. On a Unix socket that has a side socket beside
+  // it, there: then the session ends with this process, however that ends.
+  absl::StatusOr<std::string> Require();
+  // Puts the token, if there is one, into the metadata of a call.
+  void Attach(grpc::ClientContext& context) const;
+
+ private:
+  absl::StatusOr<rlk::v1::OpenSessionResponse> OpenBeside(const std::string& path);
+  absl::StatusOr<rlk::v1::OpenSessionResponse> OpenByCall();
+  void Renew(std::chrono::milliseconds interval);
+
+  const std::unique_ptr<rlk::v1::SessionService::Stub> stub_;
+  const std::string address_;
+  const std::chrono::milliseconds lease_;
+  mutable std::mutex mutex_;
+  std::string token_;  // guarded by mutex_
+  bool own_ = false;   // guarded by mutex_
+  std::mutex opening_;
+  int side_ = -1;
+  std::condition_variable stop_;
+  bool stopping_ = false;  // guarded by mutex_
+  std::thread renewer_;
+};
+
+}  // namespace rlk::client

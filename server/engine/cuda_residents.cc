@@ -1,0 +1,224 @@
+#include "server/engine/cuda_residents.h"
+
+#if defined(RLK_WITH_CUDA)
+
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "kernels/core/status.h"
+#include "kernels/cuda/buffer.h"
+#include "kernels/cuda/device_guard.h"
+#include "kernels/cuda/pinned.h"
+#include "kernels/cuda/status.h"
+#include "kernels/cuda/stream.h"
+#include "kernels/cuda/upload.h"
+
+namespace rlk::server {
+namespace {
+
+constexpr int kPoisonByte = 0xA5;
+// Transfers share these: each has a stream and pinned memory, made once, because page-locking waits
+// for the device.
+constexpr size_t kSlots = 4;
+constexpr int64_t kSlotBytes = int64_t{4} << 20;
+// Pinned blocks that wait for the next download.
+constexpr int64_t kReadBytesKept = int64_t{16} << 20;
+
+struct Slot {
+  std::mutex mutex;
+  bool made = false;  // guarded by mutex, like the rest
+  cuda::Stream stream;
+  cuda::UploadStaging staging;
+};
+
+class Residents final : public CudaResidents, public std::enable_shared_from_this<Residents> {
+ public:
+  Residents(DeviceInfo device, std::shared_ptr<CudaAccount> account, bool poison)
+      : device_(std::move(device)),
+        account_(std::move(account)),
+        poison_(poison),
+        reads_(cuda::PinnedPool::Create(kReadBytesKept)) {}
+
+  ~Residents() override {
+    const cuda::DeviceGuard guard(account_->ordinal);
+    if (account_->healthy && guard.error() == cudaSuccess) return;
+    // Buffers of a dead context are leaked, not freed.
+    reads_->LeakAll();
+    for (Slot& slot : slots_) {
+      slot.stream.Leak();
+      slot.staging.Leak();
+    }
+  }
+
+  absl::StatusOr<std::shared_ptr<ResidentMemory>> Allocate(int64_t bytes) override;
+  absl::StatusOr<std::unique_ptr<Transfer>> NewTransfer() override;
+  int64_t bytes_in_use() const override { return bytes_.load(std::memory_order_relaxed); }
+
+  const DeviceInfo& device() const { return device_; }
+  CudaAccount& account() const { return *account_; }
+  void Freed(int64_t bytes) {
+    bytes_.fetch_sub(bytes, std::memory_order_relaxed);
+    account_->Give(bytes);
+  }
+
+  absl::Status Write(size_t slot, std::byte* to,
+                     std::span<const std::span<const std::byte>> pieces);
+  absl::Status Flush(size_t slot);
+  absl::StatusOr<HostBytes> Read(size_t slot, const std::byte* from, int64_t size);
+
+ private:
+  // Runs `work` on the slot, on this device, with the slot's mutex held.
+  template <typename Work>
+  absl::Status OnSlot(size_t slot, Work work);
+
+  const DeviceInfo device_;
+  const std::shared_ptr<CudaAccount> account_;
+  const bool poison_;
+  const std::shared_ptr<cuda::PinnedPool> reads_;
+  std::array<Slot, kSlots> slots_;
+  std::atomic<size_t> next_slot_{0};
+  std::atomic<int64_t> bytes_{0};
+};
+
+class Memory final : public ResidentMemory {
+ public:
+  Memory(std::shared_ptr<Residents> parent, cuda::DeviceBuffer buffer)
+      : parent_(std::move(parent)), buffer_(std::move(buffer)), bytes_(buffer_.bytes()) {}
+  ~Memory() override {
+    const cuda::DeviceGuard guard(parent_->account().ordinal);
+    if (!parent_->account().healthy || guard.error() != cudaSuccess) {
+      buffer_.Leak();
+    } else {
+      buffer_.Free();
+    }
+    parent_->Freed(bytes_);
+  }
+  std::byte* data() const override { return buffer_.data(); }
+  int64_t bytes() const override { return bytes_; }
+  const DeviceInfo& device() const override { return parent_->device(); }
+
+ private:
+  const std::shared_ptr<Residents> parent_;
+  cuda::DeviceBuffer buffer_;
+  const int64_t bytes_;
+};
+
+class CudaTransfer final : public Transfer {
+ public:
+  CudaTransfer(std::shared_ptr<Residents> parent, size_t slot)
+      : parent_(std::move(parent)), slot_(slot) {}
+  absl::Status Write(ResidentMemory& memory, int64_t offset,
+                     std::span<const std::span<const std::byte>> pieces) override {
+    return parent_->Write(slot_, memory.data() + offset, pieces);
+  }
+  absl::Status Flush() override { return parent_->Flush(slot_); }
+  absl::StatusOr<HostBytes> Read(const std::shared_ptr<ResidentMemory>& memory, int64_t offset,
+                                 int64_t size) override {
+    if (size == 0) return HostBytes();
+    return parent_->Read(slot_, memory->data() + offset, size);
+  }
+
+ private:
+  const std::shared_ptr<Residents> parent_;
+  const size_t slot_;
+};
+
+template <typename Work>
+absl::Status Residents::OnSlot(size_t index, Work work) {
+  const cuda::DeviceGuard guard(account_->ordinal);
+  RLK_RETURN_IF_ERROR(account_->Note(cuda::ToStatus(guard.error(), "cudaSetDevice")));
+  Slot& slot = slots_[index];
+  const std::lock_guard lock(slot.mutex);
+  if (!slot.made) {
+    RLK_ASSIGN_OR_RETURN(slot.stream, cuda::Stream::Create());
+    RLK_RETURN_IF_ERROR(slot.staging.Create(kSlotBytes));
+    slot.made = true;
+  }
+  return account_->Note(work(slot));
+}
+
+absl::StatusOr<std::shared_ptr<ResidentMemory>> Residents::Allocate(int64_t bytes) {
+  const cuda::DeviceGuard guard(account_->ordinal);
+  RLK_RETURN_IF_ERROR(account_->Note(cuda::ToStatus(guard.error(), "cudaSetDevice")));
+  if (!account_->Take(bytes)) {
+    return CudaAccount::Exhausted(bytes, account_->bytes_max - account_->bytes_in_use);
+  }
+  absl::StatusOr<cuda::DeviceBuffer> buffer = cuda::DeviceBuffer::Allocate(bytes);
+  if (!buffer.ok()) {
+    account_->Give(bytes);
+    return account_->Note(buffer.status());
+  }
+  // The account counts what the buffer says that it has.
+  const int64_t more = buffer->bytes() - bytes;
+  account_->Give(-more);
+  bytes_.fetch_add(buffer->bytes(), std::memory_order_relaxed);
+  auto memory = std::make_shared<Memory>(shared_from_this(), *std::move(buffer));
+  if (poison_ && bytes > 0) {
+    std::byte* const data = memory->data();
+    RLK_RETURN_IF_ERROR(OnSlot(0, [data, bytes](Slot& slot) {
+      cudaError_t error =
+          cudaMemsetAsync(data, kPoisonByte, static_cast<size_t>(bytes), slot.stream.get());
+      if (error == cudaSuccess) error = cudaStreamSynchronize(slot.stream.get());
+      return cuda::ToStatus(error, "cudaMemsetAsync");
+    }));
+  }
+  return std::shared_ptr<ResidentMemory>(std::move(memory));
+}
+
+absl::StatusOr<std::unique_ptr<Transfer>> Residents::NewTransfer() {
+  const size_t slot = next_slot_.fetch_add(1, std::memory_order_relaxed) % kSlots;
+  return std::unique_ptr<Transfer>(std::make_unique<CudaTransfer>(shared_from_this(), slot));
+}
+
+absl::Status Residents::Write(size_t index, std::byte* to,
+                              std::span<const std::span<const std::byte>> pieces) {
+  return OnSlot(index, [to, pieces](Slot& slot) {
+    return slot.staging.Upload(pieces, to, slot.stream.get());
+  });
+}
+
+absl::Status Residents::Flush(size_t index) {
+  return OnSlot(index, [](Slot& slot) {
+    return cuda::ToStatus(cudaStreamSynchronize(slot.stream.get()), "cudaStreamSynchronize");
+  });
+}
+
+absl::StatusOr<HostBytes> Residents::Read(size_t index, const std::byte* from, int64_t size) {
+  HostBytes bytes;
+  RLK_RETURN_IF_ERROR(OnSlot(index, [&](Slot& slot) -> absl::Status {
+    RLK_ASSIGN_OR_RETURN(auto block, reads_->Take(size));
+    cudaError_t error = cudaMemcpyAsync(block->data(), from, static_cast<size_t>(size),
+                                        cudaMemcpyDeviceToHost, slot.stream.get());
+    if (error == cudaSuccess) error = cudaStreamSynchronize(slot.stream.get());
+    RLK_RETURN_IF_ERROR(cuda::ToStatus(error, "cudaMemcpyAsync"));
+    bytes.size = size;
+    bytes.pieces.emplace_back(block->data(), static_cast<size_t>(size));
+    bytes.owner = std::move(block);
+    return absl::OkStatus();
+  }));
+  return bytes;
+}
+
+}  // namespace
+
+absl::Status CudaAccount::Exhausted(int64_t bytes, int64_t free) {
+  constexpr int64_t kRetryMs = 100;
+  return MakeError(absl::StatusCode::kResourceExhausted,
+                   {Reason::kDeviceMemoryExhausted, "device", std::to_string(bytes) + " bytes",
+                    std::to_string(free) + " bytes free of device_bytes_max", kRetryMs},
+                   "more device memory is needed than the server may take");
+}
+
+std::shared_ptr<CudaResidents> CudaResidents::Make(DeviceInfo device,
+                                                   std::shared_ptr<CudaAccount> account,
+                                                   bool poison) {
+  return std::make_shared<Residents>(std::move(device), std::move(account), poison);
+}
+
+}  // namespace rlk::server
+
+#endif  // RLK_WITH_CUDA

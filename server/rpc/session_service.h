@@ -1,0 +1,30 @@
+// SessionService, and the messages about sessions.
+#pragma once
+
+#include <grpcpp/impl/codegen/service_type.h>
+
+#include <memory>
+#include <string>
+
+#include "kernels/core/limits.h"
+#include "rlk/v1/session.pb.h"
+#include "server/sessions/session_table.h"
+#include "server/tensors/tensor_store.h"
+
+namespace rlk::server {
+
+// Nothing is owned; everything outlives the gRPC server.
+struct SessionServiceContext {
+  SessionTable* sessions = nullptr;
+  const TensorStore* store = nullptr;
+  Limits limits;
+  std::string server_id;
+};
+
+std::unique_ptr<grpc::Service> MakeSessionService(const SessionServiceContext& context);
+
+// What a caller is told of its new session.
+rlk::v1::OpenSessionResponse DescribeSession(const SessionServiceContext& context,
+                                             const Session& session);
+
+}  // namespace rlk::server

@@ -1,0 +1,286 @@
+#include "server/rpc/tensor_service.h"
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "kernels/core/status.h"
+#include "proto/wire/call_parts.h"
+#include "rlk/v1/tensor_service.grpc.pb.h"
+#include "server/rpc/session_auth.h"
+#include "server/rpc/status_map.h"
+#include "server/rpc/tensor_messages.h"
+#include "server/rpc/tensor_stream.h"
+#include "server/rpc/unary.h"
+#include "server/tensors/weights_file.h"
+
+namespace rlk::server {
+namespace {
+
+constexpr int32_t kPageMax = 256;
+constexpr int kHandlesMax = 256;
+constexpr size_t kLoadsMax = 16;
+
+// Reads files on a thread of its own: a disk may take its time, and gRPC's threads may not.
+class LoadThread {
+ public:
+  LoadThread() : thread_([this] { Work(); }) {}
+  ~LoadThread() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    ready_.notify_all();
+    thread_.join();
+  }
+
+  // False where too many wait.
+  bool Submit(std::function<void()> work) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (queue_.size() >= kLoadsMax) return false;
+      queue_.push_back(std::move(work));
+    }
+    ready_.notify_one();
+    return true;
+  }
+
+ private:
+  void Work() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      ready_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+      if (queue_.empty()) return;
+      const std::function<void()> work = std::move(queue_.front());
+      queue_.pop_front();
+      lock.unlock();
+      work();
+      lock.lock();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable ready_;
+  std::deque<std::function<void()>> queue_;  // guarded by mutex_
+  bool stopping_ = false;                    // guarded by mutex_
+  std::thread thread_;
+};
+
+using Generated = rlk::v1::TensorService;
+using RawUnary =
+    Generated::WithRawCallbackMethod_FindTensor<Generated::WithRawCallbackMethod_DescribeTensor<
+        Generated::WithRawCallbackMethod_ListTensors<Generated::WithRawCallbackMethod_RenewTensor<
+            Generated::WithRawCallbackMethod_ReleaseTensors<
+                Generated::WithRawCallbackMethod_LoadTensors<Generated::Service>>>>>>;
+using RawService =
+    Generated::WithRawCallbackMethod_Upload<Generated::WithRawCallbackMethod_Download<RawUnary>>;
+
+class TensorService final : public RawService {
+ public:
+  explicit TensorService(const TensorServiceContext& context) : context_(context) {}
+
+  grpc::ServerReadReactor<grpc::ByteBuffer>* Upload(grpc::CallbackServerContext* call,
+                                                    grpc::ByteBuffer* reply) override {
+    return NewUpload(context_, call, reply);
+  }
+
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* Download(grpc::CallbackServerContext* call,
+                                                       const grpc::ByteBuffer* request) override {
+    return NewDownload(context_, call, request);
+  }
+
+  grpc::ServerUnaryReactor* FindTensor(grpc::CallbackServerContext* call,
+                                       const grpc::ByteBuffer* request,
+                                       grpc::ByteBuffer* reply) override {
+    return FinishUnary(call, Find(*call, *request), reply);
+  }
+
+  grpc::ServerUnaryReactor* DescribeTensor(grpc::CallbackServerContext* call,
+                                           const grpc::ByteBuffer* request,
+                                           grpc::ByteBuffer* reply) override {
+    return FinishUnary(call, Describe(*call, *request), reply);
+  }
+
+  grpc::ServerUnaryReactor* ListTensors(grpc::CallbackServerContext* call,
+                                        const grpc::ByteBuffer* request,
+                                        grpc::ByteBuffer* reply) override {
+    return FinishUnary(call, List(*call, *request), reply);
+  }
+
+  grpc::ServerUnaryReactor* RenewTensor(grpc::CallbackServerContext* call,
+                                        const grpc::ByteBuffer* request,
+                                        grpc::ByteBuffer* reply) override {
+    return FinishUnary(call, Renew(*call, *request), reply);
+  }
+
+  grpc::ServerUnaryReactor* ReleaseTensors(grpc::CallbackServerContext* call,
+                                           const grpc::ByteBuffer* request,
+                                           grpc::ByteBuffer* reply) override {
+    return FinishUnary(call, Release(*call, *request), reply);
+  }
+
+  grpc::ServerUnaryReactor* LoadTensors(grpc::CallbackServerContext* call,
+                                        const grpc::ByteBuffer* request,
+                                        grpc::ByteBuffer* reply) override {
+    absl::StatusOr<Loading> loading = CheckLoad(*call, *request);
+    if (!loading.ok()) return FinishUnary(call, loading.status());
+    EchoTraceparent(call);
+    grpc::ServerUnaryReactor* reactor = call->DefaultReactor();
+    context_.counter->Enter();
+    const bool taken = loads_.Submit([this, reactor, reply, loading = *std::move(loading)] {
+      const auto response = Load(loading);
+      if (response.ok()) FillReply(*response, reply);
+      reactor->Finish(ToGrpcStatus(response.status()));
+      context_.counter->Leave();
+    });
+    if (!taken) {
+      context_.counter->Leave();
+      reactor->Finish(ToGrpcStatus(TooManyLoads()));
+    }
+    return reactor;
+  }
+
+ private:
+  struct Loading {
+    std::shared_ptr<Session> session;
+    rlk::v1::LoadTensorsRequest request;
+    std::vector<ExpectedTensor> manifest;
+  };
+
+  template <typename Request>
+  absl::StatusOr<std::pair<std::shared_ptr<Session>, Request>> Enter(
+      const grpc::CallbackServerContext& call, const grpc::ByteBuffer& bytes) const {
+    RLK_ASSIGN_OR_RETURN(auto session, RequireSession(call, *context_.sessions));
+    RLK_ASSIGN_OR_RETURN(Request request, ParseRequest<Request>(bytes));
+    return std::pair(std::move(session), std::move(request));
+  }
+
+  const Limits& limits() const { return context_.engine->options().limits; }
+
+  static absl::Status TooManyLoads() {
+    return MakeError(absl::StatusCode::kResourceExhausted,
+                     {Reason::kQueueFull, {}, std::to_string(kLoadsMax) + " loads", {}, 1000},
+                     "too many files wait to be loaded");
+  }
+
+  absl::StatusOr<rlk::v1::FindTensorResponse> Find(const grpc::CallbackServerContext& call,
+                                                   const grpc::ByteBuffer& bytes) {
+    RLK_ASSIGN_OR_RETURN(const auto entered, Enter<rlk::v1::FindTensorRequest>(call, bytes));
+    const auto& [session, request] = entered;
+    RLK_ASSIGN_OR_RETURN(
+        const std::optional<TensorInfo> info,
+        context_.store->Find(session.get(), request.digest(), request.device_uuid()));
+    rlk::v1::FindTensorResponse response;
+    if (info) FillDescription(*info, *response.mutable_tensor());
+    return response;
+  }
+
+  absl::StatusOr<rlk::v1::DescribeTensorResponse> Describe(const grpc::CallbackServerContext& call,
+                                                           const grpc::ByteBuffer& bytes) {
+    RLK_ASSIGN_OR_RETURN(const auto entered, Enter<rlk::v1::DescribeTensorRequest>(call, bytes));
+    const auto& [session, request] = entered;
+    RLK_ASSIGN_OR_RETURN(const TensorInfo info,
+                         context_.store->Describe(session.get(), FromProto(request.handle())));
+    rlk::v1::DescribeTensorResponse response;
+    FillDescription(info, *response.mutable_tensor());
+    return response;
+  }
+
+  absl::StatusOr<rlk::v1::ListTensorsResponse> List(const grpc::CallbackServerContext& call,
+                                                    const grpc::ByteBuffer& bytes) {
+    RLK_ASSIGN_OR_RETURN(const auto entered, Enter<rlk::v1::ListTensorsRequest>(call, bytes));
+    const auto& [session, request] = entered;
+    if (request.page_size() < 0) {
+      return InvalidArgument(Reason::kLimitExceeded, "page_size",
+                             std::to_string(request.page_size()), "at least 0",
+                             "the page's size is negative");
+    }
+    const bool most = request.page_size() == 0 || request.page_size() > kPageMax;
+    const int64_t count = most ? kPageMax : request.page_size();
+    RLK_ASSIGN_OR_RETURN(const std::vector<TensorInfo> infos,
+                         context_.store->List(session.get(), request.page_token(), count));
+    rlk::v1::ListTensorsResponse response;
+    for (const TensorInfo& info : infos) FillDescription(info, *response.add_tensors());
+    if (static_cast<int64_t>(infos.size()) == count) {
+      response.set_next_page_token(infos.back().handle.id);
+    }
+    return response;
+  }
+
+  absl::StatusOr<rlk::v1::RenewTensorResponse> Renew(const grpc::CallbackServerContext& call,
+                                                     const grpc::ByteBuffer& bytes) {
+    RLK_ASSIGN_OR_RETURN(const auto entered, Enter<rlk::v1::RenewTensorRequest>(call, bytes));
+    const auto& [session, request] = entered;
+    RLK_ASSIGN_OR_RETURN(
+        const TensorInfo info,
+        context_.store->Renew(session.get(), FromProto(request.handle()), request.lease_ms()));
+    rlk::v1::RenewTensorResponse response;
+    FillDescription(info, *response.mutable_tensor());
+    return response;
+  }
+
+  absl::StatusOr<rlk::v1::ReleaseTensorsResponse> Release(const grpc::CallbackServerContext& call,
+                                                          const grpc::ByteBuffer& bytes) {
+    RLK_ASSIGN_OR_RETURN(const auto entered, Enter<rlk::v1::ReleaseTensorsRequest>(call, bytes));
+    const auto& [session, request] = entered;
+    RLK_RETURN_IF_ERROR(CheckCount("handles", request.handles_size()));
+    std::vector<TensorHandle> handles;
+    for (const auto& handle : request.handles()) handles.push_back(FromProto(handle));
+    RLK_RETURN_IF_ERROR(context_.store->Release(session.get(), handles));
+    return rlk::v1::ReleaseTensorsResponse();
+  }
+
+  static absl::Status CheckCount(const char* field, int count) {
+    if (count <= kHandlesMax) return absl::OkStatus();
+    return InvalidArgument(Reason::kLimitExceeded, field, std::to_string(count),
+                           "at most " + std::to_string(kHandlesMax), "the list is too long");
+  }
+
+  absl::StatusOr<Loading> CheckLoad(const grpc::CallbackServerContext& call,
+                                    const grpc::ByteBuffer& bytes) {
+    RLK_ASSIGN_OR_RETURN(auto entered, Enter<rlk::v1::LoadTensorsRequest>(call, bytes));
+    Loading loading{std::move(entered.first), std::move(entered.second), {}};
+    const rlk::v1::LoadTensorsRequest& request = loading.request;
+    if (context_.weights_root.empty()) {
+      return MakeError(absl::StatusCode::kFailedPrecondition,
+                       {Reason::kFilesUnavailable, "path", {}, "a server with --weights-root"},
+                       "this server loads no files");
+    }
+    RLK_RETURN_IF_ERROR(CheckCount("manifest", request.manifest_size()));
+    for (const auto& expected : request.manifest()) {
+      RLK_RETURN_IF_ERROR(wire::CheckText("manifest.key", expected.key(), limits()));
+      ExpectedTensor& tensor = loading.manifest.emplace_back();
+      tensor.key = expected.key();
+      tensor.dtype = static_cast<DType>(expected.dtype());
+      RLK_ASSIGN_OR_RETURN(tensor.shape,
+                           ShapeFromProto("manifest.shape", expected.shape(), limits()));
+      tensor.sha256 = expected.sha256();
+    }
+    return loading;
+  }
+
+  absl::StatusOr<rlk::v1::LoadTensorsResponse> Load(const Loading& loading) {
+    const rlk::v1::LoadTensorsRequest& request = loading.request;
+    RLK_ASSIGN_OR_RETURN(
+        const std::vector<TensorInfo> infos,
+        LoadWeights(context_.weights_root, request.path(), loading.manifest, request.device_uuid(),
+                    request.lease_ms(), loading.session, *context_.store));
+    rlk::v1::LoadTensorsResponse response;
+    for (const TensorInfo& info : infos) FillDescription(info, *response.add_tensors());
+    return response;
+  }
+
+  const TensorServiceContext& context_;
+  LoadThread loads_;
+};
+
+}  // namespace
+
+std::unique_ptr<grpc::Service> MakeTensorService(const TensorServiceContext& context) {
+  return std::make_unique<TensorService>(context);
+}
+
+}  // namespace rlk::server
