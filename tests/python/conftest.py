@@ -10,6 +10,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import urllib.request
 
 import pytest
 
@@ -77,6 +78,11 @@ class Server:
         listen = self.addresses["listen"]
         self.tcp = listen if isinstance(listen, str) else listen[0]
         self.unix = f"unix:{socket}"
+
+    def scrape(self):
+        """The text of the metrics endpoint."""
+        with urllib.request.urlopen(f"http://{self.addresses['metrics']}/metrics") as reply:
+            return reply.read().decode()
 
     def stop(self):
         """Ends the server as an operator would; returns its exit code."""

@@ -131,7 +131,7 @@ def test_messages_up_to_the_inline_limit(client):
     y = client.call(FORWARD, x=x).y
     assert y.tobytes() == emulation.forward(x, 30.0).tobytes()
     with pytest.raises(rlk.InvalidArgumentError) as caught:
-        client.call(FORWARD, x=np.zeros(1 << 19, np.float32))
+        client.call_async(FORWARD, x=np.zeros(1 << 19, np.float32))
     assert caught.value.reason == "MESSAGE_TOO_LARGE"
 
 

@@ -358,7 +358,7 @@ def test_refusals_of_every_kind_of_field(probe, name, value):
     assert caught.value.field.split("[")[0] == name and caught.value.allowed
 
 
-@pytest.mark.parametrize("spoil", ["length", "dtype", "strides", "resident", "bytes"])
+@pytest.mark.parametrize("spoil", ["length", "dtype", "strides", "arena", "bytes"])
 def test_replies_that_make_no_sense(spoil):
     request, message = build({"x": BASE})
     reply = request.method.response()
@@ -369,8 +369,8 @@ def test_replies_that_make_no_sense(spoil):
         reply.y.dtype = 99
     elif spoil == "strides":
         reply.y.strides.extend([1, 1, 1, 1])
-    elif spoil == "resident":
-        reply.y.resident.id = b"0" * 16
+    elif spoil == "arena":
+        reply.y.arena.arena = b"0" * 16
     data = b"\xff" if spoil == "bytes" else reply.SerializeToString()
     with pytest.raises(rlk.InternalError):
         _codec.parse_result(request, data)

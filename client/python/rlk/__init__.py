@@ -64,6 +64,7 @@ from rlk.operators import (
 )
 from rlk.options import CallOptions
 from rlk.report import CallReport, Record
+from rlk.resident import Resident
 
 __version__ = "0.1.0"
 
@@ -82,6 +83,7 @@ __all__ = [
     "NotFoundError",
     "PermissionDeniedError",
     "Record",
+    "Resident",
     "ResourceExhaustedError",
     "RlkError",
     "UnauthenticatedError",

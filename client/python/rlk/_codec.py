@@ -6,13 +6,13 @@ The blocking and the asyncio client share all of it.
 from __future__ import annotations
 
 import operator
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Union
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
 
 import numpy as np
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError
 
-from rlk import _dtypes, _methods, _tensors
+from rlk import _dtypes, _methods, _tensors, resident
 from rlk import options as call_options
 from rlk._proto import tensor_pb2
 from rlk.errors import InternalError, InvalidArgumentError
@@ -74,6 +74,7 @@ class Request(NamedTuple):
     data: bytes
     torch_device: Optional[Any]
     timeout: Optional[float]
+    client: Any
 
 
 def build_request(
@@ -81,6 +82,7 @@ def build_request(
     options: Union[None, call_options.CallOptions, Mapping[str, Any]],
     arguments: Dict[str, Any],
     inline_bytes_max: int = INLINE_BYTES_MAX,
+    client: Any = None,
 ) -> Request:
     """Builds the request of a call. ``arguments`` may hold options beside tensors and attributes.
 
@@ -94,14 +96,14 @@ def build_request(
     _check_names(method, given)
     message = method.request()
     call_options.encode(merged, message.options)
-    device = _encode_tensors(method, given, message, inline_bytes_max)
+    device = _encode_tensors(method, given, message, inline_bytes_max, client)
     for field in method.attributes.values():
         value = given.get(field.name)
         if value is not None:
             _encode_attribute(field, value, message)
     data = message.SerializeToString()
     _check_size(method, len(data), inline_bytes_max)
-    return Request(method, data, device, merged.timeout)
+    return Request(method, data, device, merged.timeout, client)
 
 
 def _check_size(method: _methods.Method, size: int, inline_bytes_max: int) -> None:
@@ -131,32 +133,47 @@ def _check_names(method: _methods.Method, given: Mapping[str, Any]) -> None:
             )
 
 
-def _sources(field: _methods.Field, value: Any) -> List[_tensors.Source]:
+def _named_items(field: _methods.Field, value: Any) -> List[Tuple[str, Any]]:
     if not field.repeated:
-        return [_tensors.as_source(field.name, value)]
+        return [(field.name, value)]
     if not isinstance(value, (list, tuple)):
         value = [value]
-    return [_tensors.as_source(f"{field.name}[{i}]", item) for i, item in enumerate(value)]
+    return [(f"{field.name}[{i}]", item) for i, item in enumerate(value)]
 
 
 def _encode_tensors(
-    method: _methods.Method, given: Mapping[str, Any], message: Any, inline_bytes_max: int
+    method: _methods.Method,
+    given: Mapping[str, Any],
+    message: Any,
+    inline_bytes_max: int,
+    client: Any,
 ) -> Optional[Any]:
-    """Encodes the tensors and returns the torch device of the results, None for numpy."""
+    """Encodes the tensors and returns the torch device of the results, None for numpy.
+
+    Tensors of the call decide where results belong; without any, those that stay on the server do,
+    by where they came from.
+    """
     found: Dict[str, Optional[Any]] = {}
+    residents: List[Optional[Any]] = []
     total = 0
     for field in method.tensors.values():
         value = given.get(field.name)
         if value is None:
             continue
-        for source in _sources(field, value):
+        for name, item in _named_items(field, value):
+            target = getattr(message, field.name)
+            if isinstance(item, resident.Resident):
+                resident.check_owner(item, client)
+                residents.append(item._torch_device)
+                resident.encode(item, target.add() if field.repeated else target)
+                continue
+            source = _tensors.as_source(name, item)
             found.setdefault(field.name, source.torch_device)
             _check_same_place(found, field.name, source)
-            target = getattr(message, field.name)
             total += _tensors.payload_bytes(source)
             _check_size(method, total, inline_bytes_max)  # before anything large is copied
             _tensors.encode(source, target.add() if field.repeated else target)
-    return next(iter(found.values()), None)
+    return next(iter([*found.values(), *residents]), None)
 
 
 def _check_same_place(
@@ -187,16 +204,21 @@ def _encode_attribute(field: _methods.Field, value: Any, message: Any) -> None:
         setattr(message, field.name, _attribute(field.name, field.descriptor, value))
 
 
+def dtype_number(name: str, value: Any) -> int:
+    """The number of a dtype; InvalidArgumentError naming ``name``."""
+    number = _dtypes.parse(value)
+    if number is not None:
+        return number
+    raise _bad_attribute(name, value, ", ".join(_dtypes.names()), "DTYPE_NOT_ALLOWED")
+
+
 def _attribute(name: str, descriptor: Any, value: Any) -> Any:
     """One attribute as protobuf takes it."""
     kind = descriptor.cpp_type
     if descriptor.enum_type is not None:
         if descriptor.enum_type.full_name != _DATA_TYPE:
             return call_options.parse_enum(name, value, descriptor.enum_type)
-        number = _dtypes.parse(value)
-        if number is not None:
-            return number
-        raise _bad_attribute(name, value, ", ".join(_dtypes.names()), "DTYPE_NOT_ALLOWED")
+        return dtype_number(name, value)
     scalar = value[()] if isinstance(value, np.ndarray) and value.ndim == 0 else value
     is_bool = isinstance(scalar, (bool, np.bool_))
     if kind == FieldDescriptor.CPPTYPE_BOOL:
@@ -246,12 +268,18 @@ def parse_result(request: Request, data: bytes) -> CallResult:
     except DecodeError as error:
         raise InternalError(f"{method.name}: the reply is malformed: {error}") from None
     outputs: Dict[str, Any] = {}
+
+    def decode(name: str, tensor: tensor_pb2.Tensor) -> Any:
+        if tensor.WhichOneof("source") == "resident":
+            return resident.from_reply(request.client, tensor, device)
+        return _tensors.decode(name, tensor, device)
+
     for field in method.outputs.values():
         value = getattr(message, field.name)
         if field.repeated:
-            outputs[field.name] = [_tensors.decode(field.name, item, device) for item in value]
+            outputs[field.name] = [decode(field.name, item) for item in value]
         elif message.HasField(field.name):
-            outputs[field.name] = _tensors.decode(field.name, value, device)
+            outputs[field.name] = decode(field.name, value)
         else:
             outputs[field.name] = None
     return CallResult(outputs, report_from_proto(message.report))

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 import weakref
 from concurrent import futures
-from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterator, Mapping, Optional, Sequence, Tuple, Union
 
 import grpc
 
-from rlk import _codec
+from rlk import _codec, _session
 from rlk._proto import server_pb2
+from rlk._tensor_calls import TensorCalls
 from rlk.errors import (
     CancelledError,
     DeadlineExceededError,
@@ -73,6 +75,8 @@ def connect(
     *,
     timeout: Optional[float] = None,
     inline_bytes_max: int = _codec.INLINE_BYTES_MAX,
+    session: Optional[str] = None,
+    session_lease: Optional[float] = None,
     channel_options: Sequence[Tuple[str, Any]] = (),
 ) -> Client:
     """Makes a client for the server at ``address``.
@@ -83,8 +87,12 @@ def connect(
         address: "host:port" or "unix:/path".
         timeout: seconds until a call fails with DeadlineExceededError, unless the call says
             otherwise; None waits for ever.
-        inline_bytes_max: bytes of one request, tensors and the little around them; the server's
-            flag of the same name decides, and this only spares sending what it would refuse.
+        inline_bytes_max: bytes of one request, tensors and the little around them; what is larger
+            travels in streams. The server's flag of the same name is the bound.
+        session: the token of a session that was opened elsewhere. By default the client opens one
+            when it needs it, keeps it alive, and closes it.
+        session_lease: seconds that the client's own session outlives it by, should it not be
+            closed; None takes the server's default.
         channel_options: further gRPC channel arguments.
 
     Raises:
@@ -94,6 +102,8 @@ def connect(
         address,
         timeout=timeout,
         inline_bytes_max=inline_bytes_max,
+        session=session,
+        session_lease=session_lease,
         channel_options=channel_options,
     )
 
@@ -113,7 +123,7 @@ class CallFuture(futures.Future):
         return cancelled
 
 
-class Client:
+class Client(TensorCalls):
     """A connection to one server. Thread-safe; use it from as many threads as you like.
 
     Use it as a context manager, or call :meth:`close`. Made by :func:`rlk.connect`.
@@ -128,6 +138,8 @@ class Client:
         *,
         timeout: Optional[float],
         inline_bytes_max: int,
+        session: Optional[str] = None,
+        session_lease: Optional[float] = None,
         channel_options: Sequence[Tuple[str, Any]],
     ) -> None:
         self.address = check_address(address)
@@ -139,6 +151,7 @@ class Client:
         self._stubs: Dict[str, Any] = {}
         self._lock = threading.Lock()
         self._closed = False
+        self._session = _session.SessionHolder(self.address, session, session_lease)
         self.key: int = next(_keys)
         _clients[self.key] = self
 
@@ -149,7 +162,10 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Closes the connection; calls in flight fail with CancelledError. Idempotent."""
+        """Closes the connection and the client's own session, whose tensors go with it; calls in
+        flight fail with CancelledError. Idempotent."""
+        if not self._closed:
+            self._session.close(self._message_call)
         with self._lock:
             self._closed = True
         self._channel.close()
@@ -182,22 +198,41 @@ class Client:
                 are never modified. A repeated tensor takes a list. Attributes are numbers, bools,
                 enumerators as text, and dtypes as text, numpy or torch dtype; None takes the
                 default. Options are the fields of :class:`CallOptions`; they go before ``options``.
+                A tensor may be a :class:`rlk.Resident`: nothing of it is sent.
 
         Returns:
-            The outputs by name, of the inputs' library and device, and the report.
+            The outputs by name, of the inputs' library and device, and the report. What is too
+            large for a message travels in streams, unseen.
 
         Raises:
             RlkError: with code, reason, field, value and what is allowed.
         """
-        request = self._request(method, options, arguments)
-        timeout = self._timeout(request)
         try:
-            data = self._stub(request.method.path)(request.data, timeout=timeout)
-        except grpc.RpcError as error:
-            raise from_rpc_error(error) from None
-        except ValueError as error:
-            raise self._closed_error(error) from None
-        return _codec.parse_result(request, data)
+            request = self._request(method, options, arguments)
+        except InvalidArgumentError as error:
+            if error.reason != "MESSAGE_TOO_LARGE":
+                raise
+            return self._call_uploaded(method, options, arguments)
+        return self._call_once(request)
+
+    def _call_once(self, request: _codec.Request) -> _codec.CallResult:
+        try:
+            data = self._send(request)
+        except InvalidArgumentError as error:
+            too_large = error.reason == "MESSAGE_TOO_LARGE" and error.field == "reply"
+            if not too_large or self._session.token is not None:
+                raise
+            # Nothing was computed. With a session the reply can stay on the server.
+            self._session.require(self._message_call)
+            data = self._send(request)
+        return self._fetch_moved(_codec.parse_result(request, data))
+
+    def _send(self, request: _codec.Request) -> bytes:
+        timeout = self._timeout(request)
+        with self._errors():
+            return self._stub(request.method.path)(
+                request.data, timeout=timeout, metadata=self._session.metadata()
+            )
 
     def call_async(
         self,
@@ -208,6 +243,9 @@ class Client:
     ) -> CallFuture:
         """Like :meth:`call`, but returns a ``concurrent.futures.Future`` of the result.
 
+        Streams are not used: a request above ``inline_bytes_max`` raises, and outputs that are too
+        large for the reply are :class:`rlk.Resident`.
+
         Tensors are read before it returns. Arguments that cannot be put into a request raise here;
         every other error is the future's exception.
         """
@@ -215,7 +253,9 @@ class Client:
         timeout = self._timeout(request)
         future = CallFuture()
         try:
-            rpc = self._stub(request.method.path).future(request.data, timeout=timeout)
+            rpc = self._stub(request.method.path).future(
+                request.data, timeout=timeout, metadata=self._session.metadata()
+            )
         except ValueError as error:
             raise self._closed_error(error) from None
         future._rpc = rpc
@@ -241,7 +281,7 @@ class Client:
 
     def _request(self, method: str, options: Any, arguments: Dict[str, Any]) -> _codec.Request:
         self._check_open()
-        return _codec.build_request(method, options, arguments, self.inline_bytes_max)
+        return _codec.build_request(method, options, arguments, self.inline_bytes_max, self)
 
     def _timeout(self, request: _codec.Request) -> Optional[float]:
         return check_timeout(self.timeout if request.timeout is None else request.timeout)
@@ -252,19 +292,28 @@ class Client:
             stub = self._stubs[path] = self._channel.unary_unary(path)
         return stub
 
-    def _server_call(self, rpc: str, request: Any, reply: Callable[[], Any]) -> Record:
+    def _server_call(self, rpc: str, request: Any, reply: Any) -> Record:
+        return record_from_proto(self._message_call(SERVER_SERVICE + rpc, request, reply))
+
+    def _message_call(self, path: str, request: Any, reply: Any) -> Any:
+        """A unary call of messages."""
         self._check_open()
-        try:
-            data = self._stub(SERVER_SERVICE + rpc)(
-                request.SerializeToString(), timeout=check_timeout(self.timeout)
+        with self._errors():
+            data = self._stub(path)(
+                request.SerializeToString(),
+                timeout=check_timeout(self.timeout),
+                metadata=self._session.metadata(),
             )
+        return reply.FromString(data)
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
         except grpc.RpcError as error:
             raise from_rpc_error(error) from None
         except ValueError as error:
             raise self._closed_error(error) from None
-        message = reply()
-        message.ParseFromString(data)
-        return record_from_proto(message)
 
     def _check_open(self) -> None:
         if self._closed:

@@ -33,6 +33,10 @@ class CallOptions:
         wanted: names of the outputs to compute; by default all that are not made on request only.
         device_uuid: the device to run on, by uuid as ``client.info()`` reports it.
         input_capture: "snapshot" or "live".
+        keep: names of outputs that stay on the server: the result has a :class:`rlk.Resident` for
+            each.
+        into: outputs that are written into resident tensors, by name: ``{"y": state}``. The tensor's
+            generation must be the present one; the result has the Resident of the next.
         timeout: seconds until the call fails with DeadlineExceededError; by default the client's.
     """
 
@@ -45,6 +49,8 @@ class CallOptions:
     wanted: Union[None, str, Iterable[str]] = None
     device_uuid: Optional[str] = None
     input_capture: Optional[str] = None
+    keep: Union[None, str, Iterable[str]] = None
+    into: Optional[Mapping[str, Any]] = None
     timeout: Optional[float] = None
 
 
@@ -112,8 +118,23 @@ def encode(options: CallOptions, message: call_pb2.CallOptions) -> None:
     for scope in _items(digests, "digests"):
         number: Any = parse_enum("options.digests", scope, call_pb2.DigestScope.DESCRIPTOR)
         message.digests.append(number)
+    for name in _items(options.keep or (), "keep"):
+        message.outputs[_text(name, "keep")].resident.SetInParent()
+    if options.into is not None:
+        _encode_into(options.into, message)
     wanted = _items(options.wanted or (), "wanted")
     message.wanted_outputs.extend(_text(name, "wanted") for name in wanted)
+
+
+def _encode_into(into: Any, message: call_pb2.CallOptions) -> None:
+    handles = into.items() if isinstance(into, Mapping) else [(into, None)]
+    for name, resident in handles:
+        handle = getattr(resident, "_handle", None)
+        if handle is None:
+            raise _unknown_option(
+                repr(into), "{output: rlk.Resident}", "into is a mapping of residents", "into"
+            )
+        message.outputs[_text(name, "into")].resident.into.CopyFrom(handle)
 
 
 def is_text(value: Any) -> bool:

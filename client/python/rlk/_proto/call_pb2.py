@@ -15,7 +15,7 @@ from google.protobuf import any_pb2 as google_dot_protobuf_dot_any__pb2
 from rlk._proto import tensor_pb2 as rlk_dot_v1_dot_tensor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x11rlk/v1/call.proto\x12\x06rlk.v1\x1a\x19google/protobuf/any.proto\x1a\x13rlk/v1/tensor.proto\"\xa8\x01\n\tPlacement\x12*\n\x06inline\x18\x01 \x01(\x0b\x32\x18.rlk.v1.Placement.InlineH\x00\x12.\n\x08resident\x18\x02 \x01(\x0b\x32\x1a.rlk.v1.Placement.ResidentH\x00\x12!\n\x05\x61rena\x18\x03 \x01(\x0b\x32\x10.rlk.v1.ArenaRefH\x00\x1a\x08\n\x06Inline\x1a\n\n\x08ResidentB\x06\n\x04kind\"\x99\x03\n\x0b\x43\x61llOptions\x12\x10\n\x08\x63ontract\x18\x01 \x01(\t\x12\x0f\n\x07\x62\x61\x63kend\x18\x02 \x01(\t\x12\x1a\n\x04mode\x18\x03 \x01(\x0e\x32\x0c.rlk.v1.Mode\x12)\n\rminimum_claim\x18\x04 \x01(\x0e\x32\x12.rlk.v1.ClaimLevel\x12\x13\n\x0b\x64\x65vice_uuid\x18\x05 \x01(\t\x12\x31\n\x07outputs\x18\x06 \x03(\x0b\x32 .rlk.v1.CallOptions.OutputsEntry\x12$\n\x07\x64igests\x18\x07 \x03(\x0e\x32\x13.rlk.v1.DigestScope\x12+\n\rinput_capture\x18\x08 \x01(\x0e\x32\x14.rlk.v1.InputCapture\x12*\n\x0cverification\x18\t \x01(\x0e\x32\x14.rlk.v1.Verification\x12\x16\n\x0ewanted_outputs\x18\n \x03(\t\x1a\x41\n\x0cOutputsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12 \n\x05value\x18\x02 \x01(\x0b\x32\x11.rlk.v1.Placement:\x02\x38\x01\":\n\x0cTensorDigest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06\x64igest\x18\x02 \x01(\t\x12\x0c\n\x04rows\x18\x03 \x01(\x0c\"\x8a\x01\n\x0e\x41ttributeValue\x12\x10\n\x06number\x18\x01 \x01(\x01H\x00\x12\x11\n\x07integer\x18\x02 \x01(\x03H\x00\x12\x11\n\x07\x62oolean\x18\x03 \x01(\x08H\x00\x12!\n\x05\x64type\x18\x04 \x01(\x0e\x32\x10.rlk.v1.DataTypeH\x00\x12\x14\n\nenumerator\x18\x05 \x01(\tH\x00\x42\x07\n\x05value\"B\n\x0fRejectedVariant\x12\x0f\n\x07\x62\x61\x63kend\x18\x01 \x01(\t\x12\x0e\n\x06kernel\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\"0\n\x08\x46\x61llback\x12\x14\n\x0c\x66rom_backend\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"F\n\tDeviceRef\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0f\n\x07ordinal\x18\x02 \x01(\x05\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x0c\n\x04uuid\x18\x04 \x01(\t\"\xb4\x01\n\x12OutputVerification\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06passed\x18\x02 \x01(\x08\x12\x19\n\x11\x63ompared_elements\x18\x03 \x01(\x03\x12\x1b\n\x13mismatched_elements\x18\x04 \x01(\x03\x12\x15\n\rmax_abs_error\x18\x05 \x01(\x01\x12\x15\n\rmax_rel_error\x18\x06 \x01(\x01\x12\x0c\n\x04\x61tol\x18\x07 \x01(\x01\x12\x0c\n\x04rtol\x18\x08 \x01(\x01\"\xc4\x01\n\x12VerificationResult\x12*\n\x0cverification\x18\x01 \x01(\x0e\x32\x14.rlk.v1.Verification\x12\x0e\n\x06passed\x18\x02 \x01(\x08\x12+\n\x07outputs\x18\x03 \x03(\x0b\x32\x1a.rlk.v1.OutputVerification\x12\"\n\x1atolerance_contract_version\x18\x04 \x01(\t\x12!\n\x19tolerance_contract_sha256\x18\x05 \x01(\t\"t\n\x0ePhaseDurations\x12\x12\n\nreceive_ns\x18\x01 \x01(\x03\x12\x10\n\x08queue_ns\x18\x02 \x01(\x03\x12\x13\n\x0bstage_in_ns\x18\x03 \x01(\x03\x12\x11\n\tkernel_ns\x18\x04 \x01(\x03\x12\x14\n\x0cstage_out_ns\x18\x05 \x01(\x03\"\xff\x04\n\nCallReport\x12\x10\n\x08\x63ontract\x18\x01 \x01(\t\x12\x0f\n\x07\x62\x61\x63kend\x18\x02 \x01(\t\x12\x0e\n\x06kernel\x18\x03 \x01(\t\x12!\n\x06\x64\x65vice\x18\x04 \x01(\x0b\x32\x11.rlk.v1.DeviceRef\x12!\n\x05\x63laim\x18\x05 \x01(\x0e\x32\x12.rlk.v1.ClaimLevel\x12)\n\x08rejected\x18\x06 \x03(\x0b\x32\x17.rlk.v1.RejectedVariant\x12\"\n\x08\x66\x61llback\x18\x07 \x01(\x0b\x32\x10.rlk.v1.Fallback\x12\x36\n\nattributes\x18\x08 \x03(\x0b\x32\".rlk.v1.CallReport.AttributesEntry\x12+\n\rinput_digests\x18\t \x03(\x0b\x32\x14.rlk.v1.TensorDigest\x12,\n\x0eoutput_digests\x18\n \x03(\x0b\x32\x14.rlk.v1.TensorDigest\x12\x30\n\x0cverification\x18\x0b \x01(\x0b\x32\x1a.rlk.v1.VerificationResult\x12&\n\x06phases\x18\x0c \x01(\x0b\x32\x16.rlk.v1.PhaseDurations\x12+\n\rinput_capture\x18\r \x01(\x0e\x32\x14.rlk.v1.InputCapture\x12\x15\n\rprovenance_id\x18\x0e \x01(\t\x12\x12\n\ntransports\x18\x0f \x03(\t\x12\x19\n\x11moved_to_resident\x18\x10 \x03(\t\x1aI\n\x0f\x41ttributesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12%\n\x05value\x18\x02 \x01(\x0b\x32\x16.rlk.v1.AttributeValue:\x02\x38\x01\"C\n\nInvocation\x12\x0e\n\x06method\x18\x01 \x01(\t\x12%\n\x07request\x18\x02 \x01(\x0b\x32\x14.google.protobuf.Any*<\n\x04Mode\x12\x14\n\x10MODE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bMODE_STRICT\x10\x01\x12\r\n\tMODE_AUTO\x10\x02*\xa6\x01\n\nClaimLevel\x12\x1b\n\x17\x43LAIM_LEVEL_UNSPECIFIED\x10\x00\x12\x1d\n\x19\x43LAIM_LEVEL_L0_REPEATABLE\x10\x01\x12\"\n\x1e\x43LAIM_LEVEL_L1_BATCH_INVARIANT\x10\x02\x12\x1b\n\x17\x43LAIM_LEVEL_L2_PROVIDER\x10\x03\x12\x1b\n\x17\x43LAIM_LEVEL_L3_PORTABLE\x10\x04*[\n\x0b\x44igestScope\x12\x1c\n\x18\x44IGEST_SCOPE_UNSPECIFIED\x10\x00\x12\x17\n\x13\x44IGEST_SCOPE_TENSOR\x10\x01\x12\x15\n\x11\x44IGEST_SCOPE_ROWS\x10\x02*a\n\x0cInputCapture\x12\x1d\n\x19INPUT_CAPTURE_UNSPECIFIED\x10\x00\x12\x1a\n\x16INPUT_CAPTURE_SNAPSHOT\x10\x01\x12\x16\n\x12INPUT_CAPTURE_LIVE\x10\x02*a\n\x0cVerification\x12\x1c\n\x18VERIFICATION_UNSPECIFIED\x10\x00\x12\x17\n\x13VERIFICATION_REPEAT\x10\x01\x12\x1a\n\x16VERIFICATION_REFERENCE\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x11rlk/v1/call.proto\x12\x06rlk.v1\x1a\x19google/protobuf/any.proto\x1a\x13rlk/v1/tensor.proto\"\xcc\x01\n\tPlacement\x12*\n\x06inline\x18\x01 \x01(\x0b\x32\x18.rlk.v1.Placement.InlineH\x00\x12.\n\x08resident\x18\x02 \x01(\x0b\x32\x1a.rlk.v1.Placement.ResidentH\x00\x12!\n\x05\x61rena\x18\x03 \x01(\x0b\x32\x10.rlk.v1.ArenaRefH\x00\x1a\x08\n\x06Inline\x1a.\n\x08Resident\x12\"\n\x04into\x18\x01 \x01(\x0b\x32\x14.rlk.v1.TensorHandleB\x06\n\x04kind\"\x99\x03\n\x0b\x43\x61llOptions\x12\x10\n\x08\x63ontract\x18\x01 \x01(\t\x12\x0f\n\x07\x62\x61\x63kend\x18\x02 \x01(\t\x12\x1a\n\x04mode\x18\x03 \x01(\x0e\x32\x0c.rlk.v1.Mode\x12)\n\rminimum_claim\x18\x04 \x01(\x0e\x32\x12.rlk.v1.ClaimLevel\x12\x13\n\x0b\x64\x65vice_uuid\x18\x05 \x01(\t\x12\x31\n\x07outputs\x18\x06 \x03(\x0b\x32 .rlk.v1.CallOptions.OutputsEntry\x12$\n\x07\x64igests\x18\x07 \x03(\x0e\x32\x13.rlk.v1.DigestScope\x12+\n\rinput_capture\x18\x08 \x01(\x0e\x32\x14.rlk.v1.InputCapture\x12*\n\x0cverification\x18\t \x01(\x0e\x32\x14.rlk.v1.Verification\x12\x16\n\x0ewanted_outputs\x18\n \x03(\t\x1a\x41\n\x0cOutputsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12 \n\x05value\x18\x02 \x01(\x0b\x32\x11.rlk.v1.Placement:\x02\x38\x01\":\n\x0cTensorDigest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06\x64igest\x18\x02 \x01(\t\x12\x0c\n\x04rows\x18\x03 \x01(\x0c\"\x8a\x01\n\x0e\x41ttributeValue\x12\x10\n\x06number\x18\x01 \x01(\x01H\x00\x12\x11\n\x07integer\x18\x02 \x01(\x03H\x00\x12\x11\n\x07\x62oolean\x18\x03 \x01(\x08H\x00\x12!\n\x05\x64type\x18\x04 \x01(\x0e\x32\x10.rlk.v1.DataTypeH\x00\x12\x14\n\nenumerator\x18\x05 \x01(\tH\x00\x42\x07\n\x05value\"B\n\x0fRejectedVariant\x12\x0f\n\x07\x62\x61\x63kend\x18\x01 \x01(\t\x12\x0e\n\x06kernel\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\"0\n\x08\x46\x61llback\x12\x14\n\x0c\x66rom_backend\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"F\n\tDeviceRef\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0f\n\x07ordinal\x18\x02 \x01(\x05\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x0c\n\x04uuid\x18\x04 \x01(\t\"\xb4\x01\n\x12OutputVerification\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06passed\x18\x02 \x01(\x08\x12\x19\n\x11\x63ompared_elements\x18\x03 \x01(\x03\x12\x1b\n\x13mismatched_elements\x18\x04 \x01(\x03\x12\x15\n\rmax_abs_error\x18\x05 \x01(\x01\x12\x15\n\rmax_rel_error\x18\x06 \x01(\x01\x12\x0c\n\x04\x61tol\x18\x07 \x01(\x01\x12\x0c\n\x04rtol\x18\x08 \x01(\x01\"\xc4\x01\n\x12VerificationResult\x12*\n\x0cverification\x18\x01 \x01(\x0e\x32\x14.rlk.v1.Verification\x12\x0e\n\x06passed\x18\x02 \x01(\x08\x12+\n\x07outputs\x18\x03 \x03(\x0b\x32\x1a.rlk.v1.OutputVerification\x12\"\n\x1atolerance_contract_version\x18\x04 \x01(\t\x12!\n\x19tolerance_contract_sha256\x18\x05 \x01(\t\"t\n\x0ePhaseDurations\x12\x12\n\nreceive_ns\x18\x01 \x01(\x03\x12\x10\n\x08queue_ns\x18\x02 \x01(\x03\x12\x13\n\x0bstage_in_ns\x18\x03 \x01(\x03\x12\x11\n\tkernel_ns\x18\x04 \x01(\x03\x12\x14\n\x0cstage_out_ns\x18\x05 \x01(\x03\"\xff\x04\n\nCallReport\x12\x10\n\x08\x63ontract\x18\x01 \x01(\t\x12\x0f\n\x07\x62\x61\x63kend\x18\x02 \x01(\t\x12\x0e\n\x06kernel\x18\x03 \x01(\t\x12!\n\x06\x64\x65vice\x18\x04 \x01(\x0b\x32\x11.rlk.v1.DeviceRef\x12!\n\x05\x63laim\x18\x05 \x01(\x0e\x32\x12.rlk.v1.ClaimLevel\x12)\n\x08rejected\x18\x06 \x03(\x0b\x32\x17.rlk.v1.RejectedVariant\x12\"\n\x08\x66\x61llback\x18\x07 \x01(\x0b\x32\x10.rlk.v1.Fallback\x12\x36\n\nattributes\x18\x08 \x03(\x0b\x32\".rlk.v1.CallReport.AttributesEntry\x12+\n\rinput_digests\x18\t \x03(\x0b\x32\x14.rlk.v1.TensorDigest\x12,\n\x0eoutput_digests\x18\n \x03(\x0b\x32\x14.rlk.v1.TensorDigest\x12\x30\n\x0cverification\x18\x0b \x01(\x0b\x32\x1a.rlk.v1.VerificationResult\x12&\n\x06phases\x18\x0c \x01(\x0b\x32\x16.rlk.v1.PhaseDurations\x12+\n\rinput_capture\x18\r \x01(\x0e\x32\x14.rlk.v1.InputCapture\x12\x15\n\rprovenance_id\x18\x0e \x01(\t\x12\x12\n\ntransports\x18\x0f \x03(\t\x12\x19\n\x11moved_to_resident\x18\x10 \x03(\t\x1aI\n\x0f\x41ttributesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12%\n\x05value\x18\x02 \x01(\x0b\x32\x16.rlk.v1.AttributeValue:\x02\x38\x01\"C\n\nInvocation\x12\x0e\n\x06method\x18\x01 \x01(\t\x12%\n\x07request\x18\x02 \x01(\x0b\x32\x14.google.protobuf.Any*<\n\x04Mode\x12\x14\n\x10MODE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bMODE_STRICT\x10\x01\x12\r\n\tMODE_AUTO\x10\x02*\xa6\x01\n\nClaimLevel\x12\x1b\n\x17\x43LAIM_LEVEL_UNSPECIFIED\x10\x00\x12\x1d\n\x19\x43LAIM_LEVEL_L0_REPEATABLE\x10\x01\x12\"\n\x1e\x43LAIM_LEVEL_L1_BATCH_INVARIANT\x10\x02\x12\x1b\n\x17\x43LAIM_LEVEL_L2_PROVIDER\x10\x03\x12\x1b\n\x17\x43LAIM_LEVEL_L3_PORTABLE\x10\x04*[\n\x0b\x44igestScope\x12\x1c\n\x18\x44IGEST_SCOPE_UNSPECIFIED\x10\x00\x12\x17\n\x13\x44IGEST_SCOPE_TENSOR\x10\x01\x12\x15\n\x11\x44IGEST_SCOPE_ROWS\x10\x02*a\n\x0cInputCapture\x12\x1d\n\x19INPUT_CAPTURE_UNSPECIFIED\x10\x00\x12\x1a\n\x16INPUT_CAPTURE_SNAPSHOT\x10\x01\x12\x16\n\x12INPUT_CAPTURE_LIVE\x10\x02*a\n\x0cVerification\x12\x1c\n\x18VERIFICATION_UNSPECIFIED\x10\x00\x12\x17\n\x13VERIFICATION_REPEAT\x10\x01\x12\x1a\n\x16VERIFICATION_REFERENCE\x10\x02\x62\x06proto3')
 
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, globals())
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'rlk.v1.call_pb2', globals())
@@ -26,46 +26,46 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _CALLOPTIONS_OUTPUTSENTRY._serialized_options = b'8\001'
   _CALLREPORT_ATTRIBUTESENTRY._options = None
   _CALLREPORT_ATTRIBUTESENTRY._serialized_options = b'8\001'
-  _MODE._serialized_start=2262
-  _MODE._serialized_end=2322
-  _CLAIMLEVEL._serialized_start=2325
-  _CLAIMLEVEL._serialized_end=2491
-  _DIGESTSCOPE._serialized_start=2493
-  _DIGESTSCOPE._serialized_end=2584
-  _INPUTCAPTURE._serialized_start=2586
-  _INPUTCAPTURE._serialized_end=2683
-  _VERIFICATION._serialized_start=2685
-  _VERIFICATION._serialized_end=2782
+  _MODE._serialized_start=2298
+  _MODE._serialized_end=2358
+  _CLAIMLEVEL._serialized_start=2361
+  _CLAIMLEVEL._serialized_end=2527
+  _DIGESTSCOPE._serialized_start=2529
+  _DIGESTSCOPE._serialized_end=2620
+  _INPUTCAPTURE._serialized_start=2622
+  _INPUTCAPTURE._serialized_end=2719
+  _VERIFICATION._serialized_start=2721
+  _VERIFICATION._serialized_end=2818
   _PLACEMENT._serialized_start=78
-  _PLACEMENT._serialized_end=246
+  _PLACEMENT._serialized_end=282
   _PLACEMENT_INLINE._serialized_start=218
   _PLACEMENT_INLINE._serialized_end=226
   _PLACEMENT_RESIDENT._serialized_start=228
-  _PLACEMENT_RESIDENT._serialized_end=238
-  _CALLOPTIONS._serialized_start=249
-  _CALLOPTIONS._serialized_end=658
-  _CALLOPTIONS_OUTPUTSENTRY._serialized_start=593
-  _CALLOPTIONS_OUTPUTSENTRY._serialized_end=658
-  _TENSORDIGEST._serialized_start=660
-  _TENSORDIGEST._serialized_end=718
-  _ATTRIBUTEVALUE._serialized_start=721
-  _ATTRIBUTEVALUE._serialized_end=859
-  _REJECTEDVARIANT._serialized_start=861
-  _REJECTEDVARIANT._serialized_end=927
-  _FALLBACK._serialized_start=929
-  _FALLBACK._serialized_end=977
-  _DEVICEREF._serialized_start=979
-  _DEVICEREF._serialized_end=1049
-  _OUTPUTVERIFICATION._serialized_start=1052
-  _OUTPUTVERIFICATION._serialized_end=1232
-  _VERIFICATIONRESULT._serialized_start=1235
-  _VERIFICATIONRESULT._serialized_end=1431
-  _PHASEDURATIONS._serialized_start=1433
-  _PHASEDURATIONS._serialized_end=1549
-  _CALLREPORT._serialized_start=1552
-  _CALLREPORT._serialized_end=2191
-  _CALLREPORT_ATTRIBUTESENTRY._serialized_start=2118
-  _CALLREPORT_ATTRIBUTESENTRY._serialized_end=2191
-  _INVOCATION._serialized_start=2193
-  _INVOCATION._serialized_end=2260
+  _PLACEMENT_RESIDENT._serialized_end=274
+  _CALLOPTIONS._serialized_start=285
+  _CALLOPTIONS._serialized_end=694
+  _CALLOPTIONS_OUTPUTSENTRY._serialized_start=629
+  _CALLOPTIONS_OUTPUTSENTRY._serialized_end=694
+  _TENSORDIGEST._serialized_start=696
+  _TENSORDIGEST._serialized_end=754
+  _ATTRIBUTEVALUE._serialized_start=757
+  _ATTRIBUTEVALUE._serialized_end=895
+  _REJECTEDVARIANT._serialized_start=897
+  _REJECTEDVARIANT._serialized_end=963
+  _FALLBACK._serialized_start=965
+  _FALLBACK._serialized_end=1013
+  _DEVICEREF._serialized_start=1015
+  _DEVICEREF._serialized_end=1085
+  _OUTPUTVERIFICATION._serialized_start=1088
+  _OUTPUTVERIFICATION._serialized_end=1268
+  _VERIFICATIONRESULT._serialized_start=1271
+  _VERIFICATIONRESULT._serialized_end=1467
+  _PHASEDURATIONS._serialized_start=1469
+  _PHASEDURATIONS._serialized_end=1585
+  _CALLREPORT._serialized_start=1588
+  _CALLREPORT._serialized_end=2227
+  _CALLREPORT_ATTRIBUTESENTRY._serialized_start=2154
+  _CALLREPORT_ATTRIBUTESENTRY._serialized_end=2227
+  _INVOCATION._serialized_start=2229
+  _INVOCATION._serialized_end=2296
 # @@protoc_insertion_point(module_scope)

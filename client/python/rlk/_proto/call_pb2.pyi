@@ -181,8 +181,10 @@ class Placement(_message.Message):
         __slots__ = []
         def __init__(self) -> None: ...
     class Resident(_message.Message):
-        __slots__ = []
-        def __init__(self) -> None: ...
+        __slots__ = ["into"]
+        INTO_FIELD_NUMBER: _ClassVar[int]
+        into: _tensor_pb2.TensorHandle
+        def __init__(self, into: _Optional[_Union[_tensor_pb2.TensorHandle, _Mapping]] = ...) -> None: ...
     ARENA_FIELD_NUMBER: _ClassVar[int]
     INLINE_FIELD_NUMBER: _ClassVar[int]
     RESIDENT_FIELD_NUMBER: _ClassVar[int]

@@ -42,14 +42,16 @@ class Tensor(_message.Message):
     def __init__(self, dtype: _Optional[_Union[DataType, str]] = ..., shape: _Optional[_Iterable[int]] = ..., strides: _Optional[_Iterable[int]] = ..., data: _Optional[bytes] = ..., resident: _Optional[_Union[TensorHandle, _Mapping]] = ..., arena: _Optional[_Union[ArenaRef, _Mapping]] = ...) -> None: ...
 
 class TensorHandle(_message.Message):
-    __slots__ = ["generation", "id", "server_id"]
+    __slots__ = ["generation", "id", "offset", "server_id"]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
     SERVER_ID_FIELD_NUMBER: _ClassVar[int]
     generation: int
     id: bytes
+    offset: int
     server_id: str
-    def __init__(self, id: _Optional[bytes] = ..., server_id: _Optional[str] = ..., generation: _Optional[int] = ...) -> None: ...
+    def __init__(self, id: _Optional[bytes] = ..., server_id: _Optional[str] = ..., generation: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
 
 class DataType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []

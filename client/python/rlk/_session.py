@@ -1,0 +1,125 @@
+"""The client's session: opened when it is first needed, kept alive, closed at the end."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from typing import Any, Callable, List, Optional, Tuple
+
+from google.protobuf.message import DecodeError
+
+from rlk._proto import session_pb2
+from rlk.errors import RlkError
+
+SERVICE = "/rlk.v1.SessionService/"
+KEY = "rlk-session"
+_SIDE_SECONDS = 10.0
+_PACKET_BYTES_MAX = 8192
+
+# (rpc, request message, response class) -> response
+Call = Callable[[str, Any, Any], Any]
+
+
+def open_request(lease: Optional[float]) -> session_pb2.OpenSessionRequest:
+    """The request for a session with a lease of so many seconds; None takes the server's."""
+    return session_pb2.OpenSessionRequest(lease_ms=0 if lease is None else round(lease * 1000))
+
+
+def open_beside(address: str) -> Optional[Tuple[socket.socket, str]]:
+    """A session on the side socket of a server at "unix:/path", or None where there is none.
+
+    The session lives as long as the connection: it ends with this process, however that ends.
+    """
+    if not address.startswith("unix:"):
+        return None
+    path = address[len("unix:") :] + ".side"
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        if not os.path.exists(path):
+            raise OSError("no side socket")
+        connection.settimeout(_SIDE_SECONDS)
+        connection.connect(path)
+        request = session_pb2.SideRequest(open_session=session_pb2.OpenSessionRequest())
+        connection.send(request.SerializeToString())
+        reply = session_pb2.SideReply.FromString(connection.recv(_PACKET_BYTES_MAX))
+        if reply.WhichOneof("reply") == "open_session":
+            return connection, reply.open_session.token
+    except (OSError, DecodeError):
+        pass
+    # Another user's server, or a full one: the call that opens the session says what is wrong.
+    connection.close()
+    return None
+
+
+class SessionHolder:
+    """Thread-safe. With a token the session is somebody else's: neither renewed nor closed."""
+
+    def __init__(self, address: str, token: Optional[str], lease: Optional[float]) -> None:
+        self._address = address
+        self._lease = lease
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._connection: Optional[socket.socket] = None
+        self._own = False
+        self.token = token
+
+    def metadata(self) -> Optional[List[Tuple[str, str]]]:
+        """What every call carries."""
+        token = self.token
+        return None if token is None else [(KEY, token)]
+
+    def require(self, call: Call) -> str:
+        """The token; opens the session with ``call`` if there is none."""
+        with self._lock:
+            if self.token is None:
+                beside = open_beside(self._address)
+                if beside is not None:
+                    self._connection, self.token = beside
+                else:
+                    response = call(
+                        SERVICE + "OpenSession",
+                        open_request(self._lease),
+                        session_pb2.OpenSessionResponse,
+                    )
+                    self.token = response.token
+                    self._own = True
+                    interval = max(response.lease_ms / 3000, 0.001)
+                    threading.Thread(
+                        target=self._renew, args=(call, interval), name="rlk-session", daemon=True
+                    ).start()
+            token = self.token
+        assert token is not None
+        return token
+
+    def _renew(self, call: Call, interval: float) -> None:
+        # A renewal that fails is tried again at the next turn: the lease has room for two.
+        while not self._stop.wait(interval):
+            try:
+                call(
+                    SERVICE + "RenewSession",
+                    session_pb2.RenewSessionRequest(),
+                    session_pb2.RenewSessionResponse,
+                )
+            except RlkError:
+                pass
+
+    def close(self, call: Call) -> None:
+        """Ends a session of its own. Idempotent."""
+        with self._lock:
+            self._stop.set()
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+                self.token = None
+            elif self._own:
+                self._own = False
+                try:
+                    call(
+                        SERVICE + "CloseSession",
+                        session_pb2.CloseSessionRequest(),
+                        session_pb2.CloseSessionResponse,
+                    )
+                except RlkError:
+                    pass
+                self.token = None
