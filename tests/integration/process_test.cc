@@ -39,9 +39,10 @@ TEST(ProcessTest, FirstLineNamesTheAddresses) {
   ServerProcess process({"--listen", "127.0.0.1:0,127.0.0.1:0", "--listen=127.0.0.1:0", "--unix",
                          dir.File("s.sock"), "--metrics", "127.0.0.1:0"});
   const auto& fields = process.line().fields();
-  ASSERT_EQ(fields.size(), 5u) << process.first_line();
+  ASSERT_EQ(fields.size(), 6u) << process.first_line();
   EXPECT_EQ(fields.at("pid").number_value(), process.pid());
   EXPECT_EQ(fields.at("unix").string_value(), dir.File("s.sock"));
+  EXPECT_EQ(fields.at("side").string_value(), dir.File("s.sock.side"));
   EXPECT_EQ(fields.at("server_id").string_value().size(), 32u);
   EXPECT_FALSE(Scrape(fields.at("metrics").string_value()).empty());
   ASSERT_EQ(fields.at("listen").list_value().values_size(), 3);
@@ -52,8 +53,11 @@ TEST(ProcessTest, FirstLineNamesTheAddresses) {
   struct stat info;
   ASSERT_EQ(stat(dir.File("s.sock").c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777, 0600u);
+  ASSERT_EQ(stat(dir.File("s.sock.side").c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600u);
   process.Signal(SIGTERM);
   EXPECT_EQ(process.Wait(), 0);
+  EXPECT_FALSE(std::filesystem::exists(dir.File("s.sock.side")));
   EXPECT_FALSE(std::filesystem::exists(dir.File("s.sock")));
   EXPECT_FALSE(std::filesystem::exists(dir.File("s.sock.lock")));
 }

@@ -14,6 +14,7 @@ using rlk::v1::FinalLogitSoftcapBackwardRequest;
 using rlk::v1::FinalLogitSoftcapForwardRequest;
 
 constexpr auto kInvalid = grpc::StatusCode::INVALID_ARGUMENT;
+constexpr auto kNoSession = grpc::StatusCode::UNAUTHENTICATED;
 constexpr auto kPrecondition = grpc::StatusCode::FAILED_PRECONDITION;
 
 template <typename Request>
@@ -127,7 +128,7 @@ std::vector<Case<Request>> TensorCases(rlk::v1::Tensor* (Request::*tensor)(), co
        Reason::kPayloadSizeMismatch, sub(".data")},
       {"no source", at([](auto& t) { t.clear_source(); }), kInvalid, Reason::kMissingTensor, field},
       {"resident source", at([](auto& t) { t.mutable_resident()->set_id(std::string(16, 'a')); }),
-       kInvalid, Reason::kSourceNotSupported, field},
+       kNoSession, Reason::kUnauthenticated, field},
       {"arena source", at([](auto& t) { t.mutable_arena()->set_arena(std::string(16, 'a')); }),
        kInvalid, Reason::kSourceNotSupported, field},
   };
@@ -160,8 +161,8 @@ std::vector<Case<Request>> OptionCases(const char* output) {
        at([](auto& o) { (*o.mutable_outputs())["z"].mutable_inline_(); }), kInvalid,
        Reason::kUnknownOutput, "options.outputs"},
       {"placement that needs a session",
-       at([name](auto& o) { (*o.mutable_outputs())[name].mutable_resident(); }), kPrecondition,
-       Reason::kPlacementUnavailable, name == "y" ? "options.outputs.y" : "options.outputs.grad_x"},
+       at([name](auto& o) { (*o.mutable_outputs())[name].mutable_resident(); }), kNoSession,
+       Reason::kUnauthenticated, name == "y" ? "options.outputs.y" : "options.outputs.grad_x"},
       {"unknown digest scope",
        at([](auto& o) { o.add_digests(static_cast<rlk::v1::DigestScope>(5)); }), kInvalid,
        Reason::kUnknownEnumValue, "options.digests[0]"},
