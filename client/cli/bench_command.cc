@@ -52,9 +52,9 @@ struct Throughput {
 };
 
 absl::StatusOr<BenchPlan> MakePlan(const Args& args) {
-  if (args.positional().size() != 1 || args.positional()[0] != "rpc") {
-    return InvalidArgument(Reason::kUnknownOption, "BENCHMARK",
-                           args.positional().empty() ? "" : args.positional()[0], "rpc",
+  const std::string name = args.positional().size() == 1 ? args.positional()[0] : "";
+  if (name != "rpc" && name != "transport") {
+    return InvalidArgument(Reason::kUnknownOption, "BENCHMARK", name, "rpc, transport",
                            "rlk bench takes one benchmark");
   }
   BenchPlan plan;
@@ -214,6 +214,7 @@ Outcome Report(const std::string& address, const BenchPlan& plan, const std::vec
 Outcome RunBench(const Args& args) {
   const absl::StatusOr<BenchPlan> plan = MakePlan(args);
   if (!plan.ok()) return UsageError(plan.status());
+  if (args.positional()[0] == "transport") return RunBenchTransport(args, plan->seconds);
   const std::string address = ServerAddress(args);
   const auto client = Connect(args);
   if (!client.ok()) return ConnectError(client.status());

@@ -24,6 +24,8 @@ struct NamedTensor {
 struct Plan {
   client::CallRequest request;
   std::vector<NamedTensor> inputs;  // what request.inputs look at
+  // Inputs that stay on the server, by name.
+  std::vector<std::pair<std::string, std::string>> handles;
   int64_t repeat = 1;
   std::string out;
 };
@@ -67,6 +69,9 @@ absl::Status FillOptions(const Args& args, rlk::v1::CallOptions& options) {
   options.set_verification(verification);
   options.add_digests(rlk::v1::DIGEST_SCOPE_TENSOR);
   for (const std::string& name : args.GetAll("--want")) options.add_wanted_outputs(name);
+  for (const std::string& name : args.GetAll("--keep")) {
+    (*options.mutable_outputs())[name].mutable_resident();
+  }
   return absl::OkStatus();
 }
 
@@ -92,6 +97,13 @@ absl::Status AddArgument(const MethodSignature& signature, const std::string& ar
         return InvalidArgument(Reason::kDuplicateTensor, name, text, "one value",
                                "the tensor is given twice");
       }
+    }
+    if (IsHandle(text)) {
+      client::TensorRef ref;
+      RLK_ASSIGN_OR_RETURN(ref.resident, ParseHandle(text));
+      plan.request.inputs.emplace_back(name, std::move(ref));
+      plan.handles.emplace_back(name, text);
+      return absl::OkStatus();
     }
     RLK_ASSIGN_OR_RETURN(client::Tensor tensor, LoadTensor(text));
     plan.request.inputs.emplace_back(name, tensor.ref());
@@ -170,6 +182,17 @@ absl::StatusOr<Result> Run(const client::Client& client, const Plan& plan) {
       result.digests[name].insert(digest);
       CheckDigest("output", name, digest, call->report->output_digests(), true, result.failures);
     }
+    for (const auto& [name, tensor] : call->residents) {
+      for (const auto& digest : call->report->output_digests()) {
+        if (digest.name() == name) result.digests[name].insert(digest.digest());
+      }
+    }
+    // Each call keeps its own; the last one's are told.
+    if (i + 1 < plan.repeat) {
+      for (const auto& [name, tensor] : call->residents) {
+        RLK_RETURN_IF_ERROR(client.Release({tensor}));
+      }
+    }
     if (call->report->has_verification() && !call->report->verification().passed()) {
       result.failures.push_back("the server's verification of the call failed");
     }
@@ -218,7 +241,16 @@ std::string ResultJson(const Args& args, const Plan& plan, const Result& result)
     entry.update(TensorJson(input.tensor));
     inputs.push_back(std::move(entry));
   }
+  for (const auto& [name, handle] : plan.handles) {
+    inputs.push_back({{"name", name}, {"handle", handle}});
+  }
   for (const auto& [name, tensor] : result.last.outputs) outputs[name] = TensorJson(tensor);
+  for (const auto& [name, tensor] : result.last.residents) {
+    outputs[name] = {{"dtype", std::string(DTypeName(tensor.dtype))},
+                     {"shape", std::vector<int64_t>(tensor.shape.begin(), tensor.shape.end())},
+                     {"handle", HandleText(tensor.handle)},
+                     {"generation", tensor.handle.generation()}};
+  }
   for (const auto& [name, digests] : result.digests) distinct[name] = digests.size();
   Json json = {{"method", plan.request.method},
                {"server", ServerAddress(args)},
@@ -240,7 +272,12 @@ std::string ResultText(const Args& args, const Plan& plan, const Result& result)
                ComputeDigest(tensor.view()).Text(), FirstText(tensor, kFirstValues)});
   };
   for (const NamedTensor& input : plan.inputs) add("in  " + input.name, input.tensor);
+  for (const auto& [name, handle] : plan.handles) table.Add({"in  " + name, "", "", handle, ""});
   for (const auto& [name, tensor] : result.last.outputs) add("out " + name, tensor);
+  for (const auto& [name, tensor] : result.last.residents) {
+    table.Add({"out " + name, std::string(DTypeName(tensor.dtype)), ShapeText(tensor.shape),
+               HandleText(tensor.handle), ""});
+  }
   std::string text = plan.request.method + " at " + ServerAddress(args) + "\n\n" + table.Text() +
                      "\n" + ReportText(*result.last.report);
   if (plan.repeat > 1) {

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 
 #include "client/cli/floor_server.h"
+#include "client/cli/numbers.h"
 #include "client/cli/printable.h"
 #include "client/cli/render.h"
+#include "client/cli/transport_floor.h"
 #include "kernels/core/status.h"
 
 namespace rlk::cli {
@@ -23,16 +26,28 @@ constexpr char kUsage[] = R"(rlk: calls an rlk server.
       --want OUTPUT             compute only this output, or these: may be repeated
       --repeat N                call N times; all digests must be equal
       --out FILE                .safetensors: all outputs under their names; .npy: one output
-    VALUE: a number, file.npy, file.safetensors#key,
+      --keep OUTPUT             leave this output on the server: may be repeated
+    VALUE: a number, file.npy, file.safetensors#key, handle:HEX,
            random:SHAPE:DTYPE:SEED[:SCALE], e.g. random:2x3x257:bf16:7:30
+  rlk session open [--ttl S]    prints a token: a session that lives so long after its last use
+  rlk session renew [--ttl S] | close
+  rlk put VALUE                 leaves a tensor on the server and prints its handle
+      --label TEXT --lease S --device UUID
+      --reuse                   do not send what the session has already
+  rlk get HANDLE --out FILE     .npy or .safetensors
+  rlk ls                        the session's tensors
+  rlk rm HANDLE...              frees them
   rlk digest FILE[#KEY]|random:...  the digest the server reports for that tensor
   rlk bench rpc                 small calls beside an empty gRPC call in the same run
       --calls N --blocks N      latency: calls a block, blocks (default 200, 50)
       --callers A,B,...         throughput: concurrent callers (default 1,4,16,64)
       --seconds S               throughput: length of a block (default 1)
+  rlk bench transport           uploads, downloads, calls, beside memcpy, a bare socket, unary bytes
+      --bytes-max N --seconds S up to this size (default 1 GiB), so long for each (default 1)
 
 Everywhere, also before the command: --server ADDR (host:port or unix:/path; default
-127.0.0.1:50051), --timeout-ms N, --json (one JSON document on stdout).
+127.0.0.1:50051), --session TOKEN (default: RLK_SESSION of the environment), --timeout-ms N,
+--json (one JSON document on stdout).
 Exit codes: 0 ok; 1 refused by the server, or a check of its answer failed; 2 wrong command line or
 file; 3 no server answers.
 )";
@@ -54,10 +69,18 @@ const std::vector<Command>& Commands() {
         {"--mode"},
         {"--verify"},
         {"--want", true, true},
+        {"--keep", true, true},
         {"--repeat"},
         {"--out"}}},
       {"digest", RunDigest, {}},
-      {"bench", RunBench, {{"--calls"}, {"--blocks"}, {"--callers"}, {"--seconds"}}},
+      {"bench",
+       RunBench,
+       {{"--calls"}, {"--blocks"}, {"--callers"}, {"--seconds"}, {"--bytes-max"}}},
+      {"session", RunSession, {{"--ttl"}}},
+      {"put", RunPut, {{"--label"}, {"--lease"}, {"--device"}, {"--reuse", false}}},
+      {"get", RunGet, {{"--out"}}},
+      {"ls", RunLs, {}},
+      {"rm", RunRm, {}},
   };
   return commands;
 }
@@ -65,7 +88,7 @@ const std::vector<Command>& Commands() {
 // What every command takes, before its name as well as behind it.
 const std::vector<OptionSpec>& CommonOptions() {
   static const std::vector<OptionSpec> options = {
-      {"--server"}, {"--timeout-ms"}, {"--json", false}};
+      {"--server"}, {"--session"}, {"--timeout-ms"}, {"--json", false}};
   return options;
 }
 
@@ -139,6 +162,11 @@ Outcome CallError(const absl::Status& status) {
 
 std::string ServerAddress(const Args& args) { return args.Get("--server", "127.0.0.1:50051"); }
 
+std::string SessionToken(const Args& args) {
+  const char* environment = std::getenv("RLK_SESSION");
+  return args.Get("--session", environment == nullptr ? "" : environment);
+}
+
 absl::StatusOr<client::Client> Connect(const Args& args) {
   client::ClientOptions options;
   RLK_ASSIGN_OR_RETURN(const int64_t timeout_ms,
@@ -147,6 +175,7 @@ absl::StatusOr<client::Client> Connect(const Args& args) {
     options.default_timeout = std::chrono::milliseconds(timeout_ms);
     options.connect_timeout = std::min(options.connect_timeout, *options.default_timeout);
   }
+  options.session_token = SessionToken(args);
   return client::Client::Connect(ServerAddress(args), options);
 }
 
@@ -160,6 +189,9 @@ int RunCommand(const std::vector<std::string>& words, std::ostream& out, std::os
     return kExitOk;
   }
   if (words[0] == kFloorServerCommand) return RunFloorServer(words);
+  if (words[0] == kSocketSinkCommand && words.size() == 2) {
+    return RunSocketSink(ParseInteger<int64_t>(words[1]).value_or(1));
+  }
   const Outcome outcome = Dispatch(words);
   if (Contains(words, "--json")) {
     out << outcome.json << "\n";

@@ -44,11 +44,20 @@ Outcome CallError(const absl::Status& status);
 // Connects to --server.
 absl::StatusOr<client::Client> Connect(const Args& args);
 std::string ServerAddress(const Args& args);
+// --session, or RLK_SESSION of the environment; empty for none.
+std::string SessionToken(const Args& args);
 
 Outcome RunInfo(const Args& args);
 Outcome RunOps(const Args& args);
 Outcome RunCall(const Args& args);
 Outcome RunDigest(const Args& args);
 Outcome RunBench(const Args& args);
+// `rlk bench transport`, about `seconds` for each size.
+Outcome RunBenchTransport(const Args& args, double seconds);
+Outcome RunPut(const Args& args);
+Outcome RunGet(const Args& args);
+Outcome RunLs(const Args& args);
+Outcome RunRm(const Args& args);
+Outcome RunSession(const Args& args);
 
 }  // namespace rlk::cli

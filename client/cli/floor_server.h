@@ -1,5 +1,5 @@
-// The floor of `rlk bench rpc`: a gRPC server of its own process whose one method takes and gives
-// an empty message.
+// The floors of `rlk bench`: a gRPC server of its own process whose one method takes and gives an
+// empty message, and the other takes a message of bytes and parses it.
 #pragma once
 
 #include <sys/types.h>

@@ -64,6 +64,50 @@ absl::StatusOr<client::Tensor> LoadTensor(const std::string& text) {
                          "the value is not a tensor");
 }
 
+namespace {
+
+constexpr char kHandlePrefix[] = "handle:";
+constexpr size_t kHandleBytes = 16;
+
+}  // namespace
+
+bool IsHandle(const std::string& text) { return text.rfind(kHandlePrefix, 0) == 0; }
+
+absl::StatusOr<rlk::v1::TensorHandle> ParseHandle(const std::string& text) {
+  const auto bad = [&text] {
+    return InvalidArgument(Reason::kUnknownOption, "HANDLE", text,
+                           "handle: and 32 hex digits, perhaps @GENERATION",
+                           "the handle cannot be read");
+  };
+  std::string hex = IsHandle(text) ? text.substr(sizeof(kHandlePrefix) - 1) : text;
+  rlk::v1::TensorHandle handle;
+  if (const size_t at = hex.find('@'); at != std::string::npos) {
+    const auto generation = ParseInteger<uint64_t>(hex.substr(at + 1));
+    if (!generation) return bad();
+    handle.set_generation(*generation);
+    hex.resize(at);
+  }
+  if (hex.size() != 2 * kHandleBytes) return bad();
+  for (size_t i = 0; i < kHandleBytes; ++i) {
+    unsigned value = 0;
+    const char* const begin = hex.data() + 2 * i;
+    const auto read = std::from_chars(begin, begin + 2, value, 16);
+    if (read.ec != std::errc() || read.ptr != begin + 2) return bad();
+    handle.mutable_id()->push_back(static_cast<char>(value));
+  }
+  return handle;
+}
+
+std::string HandleText(const rlk::v1::TensorHandle& handle) {
+  constexpr char kHex[] = "0123456789abcdef";
+  std::string text = kHandlePrefix;
+  for (const char c : handle.id()) {
+    const auto byte = static_cast<unsigned char>(c);
+    text += {kHex[byte >> 4], kHex[byte & 15]};
+  }
+  return text;
+}
+
 absl::StatusOr<client::Attribute> ParseAttribute(const AttributeSpec& spec,
                                                  const std::string& text) {
   switch (spec.kind) {

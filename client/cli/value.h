@@ -17,6 +17,12 @@ absl::StatusOr<std::pair<std::string, std::string>> SplitNameValue(const std::st
 // random:SHAPE:DTYPE:SEED[:SCALE], or a number, which becomes an F32 tensor of rank 0.
 absl::StatusOr<client::Tensor> LoadTensor(const std::string& text);
 
+// "handle:HEX" or HEX, as rlk put prints it; "handle:HEX@GENERATION" for that generation alone.
+bool IsHandle(const std::string& text);
+absl::StatusOr<rlk::v1::TensorHandle> ParseHandle(const std::string& text);
+// "handle:HEX".
+std::string HandleText(const rlk::v1::TensorHandle& handle);
+
 // By the attribute's kind: a number (also "nan", "inf", "1e-46", "0x1.8p3": the server says what it
 // takes), an integer, true or false, a dtype's name, an enumerator's name.
 absl::StatusOr<client::Attribute> ParseAttribute(const AttributeSpec& spec,

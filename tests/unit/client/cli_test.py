@@ -135,6 +135,47 @@ def check_options_before_the_command(rlk):
               done.stdout + done.stderr)
 
 
+def check_tensors(rlk, directory):
+    opened = rlk.json("session", "open", "--ttl", "600")
+    check("a session has its lease", opened["lease_ms"] == 600000, opened)
+    session = ("--session", opened["token"])
+    value = "random:300x1024:bf16:7:30"
+    put = rlk.json("put", value, *session)
+    check("put gives handle and digest", put["handle"].startswith("handle:") and
+          put["digest"] == rlk("digest", value).stdout.split()[0] and put["label"] == value, put)
+    again = rlk.json("put", value, "--reuse", "--label", "again", *session)
+    check("what is there is not put again", again["handle"] == put["handle"], again)
+    plain = rlk.json("call", FORWARD, "x=" + value)["outputs"]["y"]
+    by_handle = rlk.json("call", FORWARD, "x=" + put["handle"], *session)
+    check("a call by handle gives the same bits",
+          by_handle["outputs"]["y"]["digest"] == plain["digest"], by_handle["outputs"])
+    kept = rlk.json("call", FORWARD, "x=" + put["handle"], "--keep", "y", "--repeat", "2", *session)
+    y = kept["outputs"]["y"]
+    check("an output stays", y["shape"] == [300, 1024] and kept["repeat"]["distinct_digests"] ==
+          {"y": 1} and kept["report"]["transports"] == ["resident"], kept)
+    listed = rlk.json("ls", *session)["tensors"]
+    check("ls lists what stays", sorted(t["handle"] for t in listed) ==
+          sorted([put["handle"], y["handle"]]), listed)
+    out = os.path.join(directory, "kept.safetensors")
+    rlk.json("get", y["handle"], "--out", out, *session)
+    check("get gives the bits of the call",
+          rlk("digest", out).stdout.split()[0] == plain["digest"])
+    stranger = rlk.json("session", "open")["token"]
+    for words in (("get", y["handle"], "--out", out), ("rm", y["handle"]),
+                  ("call", FORWARD, "x=" + y["handle"])):
+        error = rlk.json(*words, "--session", stranger, code=1)["error"]
+        check(f"another session cannot {words[0]}", error["code"] == "NOT_FOUND", error)
+    error = rlk.json("ls", "--session", "0" * 32, code=1)["error"]
+    check("no such session", error["code"] == "UNAUTHENTICATED", error)
+    rlk.json("rm", put["handle"], y["handle"], *session)
+    rlk.json("rm", put["handle"], *session)
+    check("rm frees", rlk.json("ls", *session)["tensors"] == [])
+    rlk.json("session", "renew", "--ttl", "5", *session)
+    rlk.json("session", "close", *session)
+    error = rlk.json("ls", *session, code=1)["error"]
+    check("a closed session is none", error["code"] == "UNAUTHENTICATED", error)
+
+
 def check_refusals(rlk, directory):
     x = "x=random:4:f32:1"
     for cap in ("0", "-1", "nan", "inf", "1e-46", "1e39", "0x0p0"):
@@ -154,10 +195,6 @@ def check_refusals(rlk, directory):
         error = rlk.json("call", *words, code=1)["error"]
         check(f"{reason} of the server", error.get("reason") == reason and
               error.get("field", "").startswith(field), error)
-    big = rlk.json("call", FORWARD, "x=random:600000:f32:1", code=1)["error"]
-    check("message above the inline limit", big["reason"] == "MESSAGE_TOO_LARGE" and
-          big["field"] == "request" and
-          big["allowed"] == "at most 2097152 bytes (inline_bytes_max)", big)
 
     empty = os.path.join(directory, "empty.safetensors")
     open(empty, "wb").close()
@@ -182,8 +219,16 @@ def check_refusals(rlk, directory):
         (("call", FORWARD, x, "--nope"), "--contract"),
         (("digest",), "FILE"),
         (("digest", "/nonexistent.safetensors#a"), "/nonexistent"),
-        (("bench", "nope"), "rpc"),
-        (("frobnicate",), "info, ops, call, digest, bench"),
+        (("bench", "nope"), "rpc, transport"),
+        (("frobnicate",), "info, ops, call, digest, bench, session, put, get, ls, rm"),
+        (("put", "random:4:f32:1"), "rlk session open"),
+        (("ls",), "rlk session open"),
+        (("rm",), "HANDLE"),
+        (("rm", "--session", "t", "handle:12"), "32 hex digits"),
+        (("get", "--session", "t", "handle:" + "0" * 32), "--out"),
+        (("session", "sideways"), "open, renew, close"),
+        (("session", "open", "--ttl", "0"), "[1, "),
+        (("call", FORWARD, "x=handle:xyz"), "32 hex digits"),
         (("info", "extra"), "no argument"),
     ]
     for words, expected in usage_cases:
@@ -235,6 +280,7 @@ def main():
                 check_call(rlk, directory)
             check_options_before_the_command(rlk)
             check_ops(rlk)
+            check_tensors(rlk, directory)
             check_refusals(rlk, directory)
             check_bench(rlk)
             check_bench(Command(args.rlk, tcp))

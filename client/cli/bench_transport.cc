@@ -1,0 +1,235 @@
+// rlk bench transport: the ways of a tensor to the server and back, beside the floors of the run.
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "client/cli/command.h"
+#include "client/cli/floor_server.h"
+#include "client/cli/latency.h"
+#include "client/cli/numbers.h"
+#include "client/cli/render.h"
+#include "client/cli/transport_floor.h"
+#include "client/cpp/status_map.h"
+#include "kernels/core/status.h"
+#include "rlk/v1/tensor_service.grpc.pb.h"
+
+namespace rlk::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int64_t kSmallBytes = 128;
+// A unary message of gRPC and protobuf; more is not possible.
+constexpr int64_t kUnaryBytesMax = int64_t{256} << 20;
+constexpr int kRoundsMin = 3, kRoundsMax = 200;
+
+double Since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+// What one size gave: medians, in seconds; 0 where a way does not apply.
+struct Row {
+  int64_t bytes = 0;
+  double memcpy = 0, socket = 0, unary = 0, put = 0, get = 0, inline_call = 0;
+  // Of a call on resident tensors: wall less kernel.
+  double resident = 0;
+};
+
+class Median {
+ public:
+  void Add(double value) { values_.push_back(value); }
+  double Get() {
+    if (values_.empty()) return 0;
+    const auto middle = values_.begin() + static_cast<std::ptrdiff_t>(values_.size() / 2);
+    std::nth_element(values_.begin(), middle, values_.end());
+    return *middle;
+  }
+
+ private:
+  std::vector<double> values_;
+};
+
+// One size after the other; within a size, all ways alternate, so that they see the same load.
+class TransportBench {
+ public:
+  TransportBench(const client::Client& client, rlk::v1::TensorService::Stub& unary, double seconds)
+      : client_(client), unary_(unary), seconds_(seconds) {}
+
+  absl::StatusOr<Row> Run(int64_t bytes) {
+    RLK_ASSIGN_OR_RETURN(client::Tensor tensor,
+                         client::Tensor::Allocate(DType::kF32, std::vector<int64_t>{bytes / 4}));
+    RLK_ASSIGN_OR_RETURN(client::Tensor back,
+                         client::Tensor::Allocate(DType::kF32, std::vector<int64_t>{bytes / 4}));
+    std::fill_n(tensor.mutable_as<float>().data(), bytes / 4, 0.5f);
+    std::fill_n(back.mutable_as<float>().data(), bytes / 4, 0.0f);
+    RLK_ASSIGN_OR_RETURN(const SocketSink sink, SocketSink::Start(bytes));
+    RLK_ASSIGN_OR_RETURN(const client::ResidentTensor x, client_.Put(tensor.ref()));
+    RLK_ASSIGN_OR_RETURN(client::ResidentTensor y, client_.Put(tensor.ref()));
+    Median memcpy, socket, unary, put, get, inline_call, resident;
+    const auto begin = Clock::now();
+    for (int round = 0; round < kRoundsMax && (round < kRoundsMin || Since(begin) < seconds_);
+         ++round) {
+      memcpy.Add(MemcpySeconds(tensor.bytes(), back.mutable_bytes()));
+      RLK_ASSIGN_OR_RETURN(const double bare, sink.Send(tensor.bytes()));
+      socket.Add(bare);
+      if (bytes <= kUnaryBytesMax) {
+        RLK_ASSIGN_OR_RETURN(const double message, Unary(tensor));
+        unary.Add(message);
+      }
+      RLK_RETURN_IF_ERROR(PutAndGet(tensor, back, put, get));
+      if (bytes <= client::kInlineBytesMax / 4) {
+        RLK_ASSIGN_OR_RETURN(const double call, Inline(tensor));
+        inline_call.Add(call);
+      }
+      RLK_ASSIGN_OR_RETURN(const double wall, Resident(x, y));
+      resident.Add(wall);
+    }
+    RLK_RETURN_IF_ERROR(client_.Release({x, y}));
+    return Row{bytes,     memcpy.Get(), socket.Get(),      unary.Get(),
+               put.Get(), get.Get(),    inline_call.Get(), resident.Get()};
+  }
+
+ private:
+  // What a generated stub with a `bytes` field costs, to a server that looks at nothing.
+  absl::StatusOr<double> Unary(const client::Tensor& tensor) {
+    const auto begin = Clock::now();
+    rlk::v1::ListTensorsRequest request;
+    request.set_page_token(tensor.bytes().data(), tensor.bytes().size());
+    grpc::ClientContext context;
+    rlk::v1::ListTensorsResponse response;
+    RLK_RETURN_IF_ERROR(client::FromGrpc(unary_.ListTensors(&context, request, &response)));
+    return Since(begin);
+  }
+
+  absl::Status PutAndGet(const client::Tensor& tensor, client::Tensor& back, Median& put,
+                         Median& get) {
+    auto begin = Clock::now();
+    RLK_ASSIGN_OR_RETURN(const client::ResidentTensor resident,
+                         client_.Put(tensor.ref(), {.verify = false}));
+    put.Add(Since(begin));
+    begin = Clock::now();
+    const absl::Status got = client_.GetInto(resident, 0, back.mutable_bytes(), {.verify = false});
+    get.Add(Since(begin));
+    RLK_RETURN_IF_ERROR(client_.Release({resident}));
+    return got;
+  }
+
+  absl::StatusOr<double> Inline(const client::Tensor& tensor) {
+    client::CallRequest request{.method = "final_logit_softcap.forward"};
+    request.inputs = {{"x", tensor.ref()}};
+    const auto begin = Clock::now();
+    RLK_ASSIGN_OR_RETURN(const client::CallResult result, client_.Call(request));
+    return Since(begin) - static_cast<double>(result.report.phases().kernel_ns()) * 1e-9;
+  }
+
+  // Reads x and writes y in place: nothing is sent, copied or allocated.
+  absl::StatusOr<double> Resident(const client::ResidentTensor& x, client::ResidentTensor& y) {
+    client::CallRequest request{.method = "final_logit_softcap.forward"};
+    request.inputs = {{"x", x.ref()}};
+    *(*request.options.mutable_outputs())["y"].mutable_resident()->mutable_into() = y.handle;
+    const auto begin = Clock::now();
+    RLK_ASSIGN_OR_RETURN(const client::CallResult result, client_.Call(request));
+    const double wall = Since(begin);
+    y.handle = result.Resident("y")->handle;
+    return wall - static_cast<double>(result.report.phases().kernel_ns()) * 1e-9;
+  }
+
+  const client::Client& client_;
+  rlk::v1::TensorService::Stub& unary_;
+  const double seconds_;
+};
+
+std::string SizeText(int64_t bytes) {
+  if (bytes >= int64_t{1} << 30) return Short(static_cast<double>(bytes) / (1 << 30)) + " GiB";
+  if (bytes >= 1 << 20) return Short(static_cast<double>(bytes) / (1 << 20)) + " MiB";
+  if (bytes >= 1 << 10) return Short(static_cast<double>(bytes) / (1 << 10)) + " KiB";
+  return std::to_string(bytes) + " B";
+}
+
+std::string Rate(int64_t bytes, double seconds) {
+  return seconds > 0 ? Short(static_cast<double>(bytes) / seconds * 1e-9) : "";
+}
+
+std::string Ratio(double a, double b) { return a > 0 && b > 0 ? Short(a / b) : ""; }
+
+Json RowJson(const Row& row, double small) {
+  const auto number = [](double value) { return value > 0 ? Json(value) : Json(nullptr); };
+  return {{"bytes", row.bytes},
+          {"memcpy_seconds", number(row.memcpy)},
+          {"unix_socket_seconds", number(row.socket)},
+          {"unary_bytes_seconds", number(row.unary)},
+          {"upload_seconds", number(row.put)},
+          {"download_seconds", number(row.get)},
+          {"inline_call_less_kernel_seconds", number(row.inline_call)},
+          {"resident_call_less_kernel_seconds", number(row.resident)},
+          {"upload_to_unix_socket", number(row.put > 0 ? row.socket / row.put : 0)},
+          {"upload_to_unary_bytes", number(row.put > 0 ? row.unary / row.put : 0)},
+          {"resident_call_to_small_call", number(small > 0 ? row.resident / small : 0)}};
+}
+
+Outcome Report(const std::string& address, const std::vector<Row>& rows) {
+  // The floor of a resident call is the smallest one of the same run.
+  const double small = rows.front().inline_call;
+  Table table({"size", "memcpy GB/s", "socket", "unary", "upload", "download", "upload/socket",
+               "upload/unary", "inline call us", "resident call us", "resident/128 B"});
+  Json sizes = Json::array();
+  for (const Row& row : rows) {
+    table.Add({SizeText(row.bytes), Rate(row.bytes, row.memcpy), Rate(row.bytes, row.socket),
+               Rate(row.bytes, row.unary), Rate(row.bytes, row.put), Rate(row.bytes, row.get),
+               Ratio(row.socket, row.put), Ratio(row.unary, row.put),
+               row.inline_call > 0 ? Short(row.inline_call * 1e6) : "", Short(row.resident * 1e6),
+               Ratio(row.resident, small)});
+    sizes.push_back(RowJson(row, small));
+  }
+  Outcome outcome;
+  outcome.json = Dump({{"benchmark", "transport"}, {"server", address}, {"sizes", sizes}});
+  outcome.text =
+      "GB/s, medians of alternating rounds. memcpy: one thread. socket: a bare Unix socket to a "
+      "process of\nits own. unary: a generated stub with a bytes field, same kind of transport "
+      "as " +
+      address +
+      ". Calls:\nfinal_logit_softcap.forward, wall less kernel; resident reads one tensor and "
+      "writes another in place.\n\n" +
+      table.Text();
+  return outcome;
+}
+
+absl::StatusOr<std::vector<int64_t>> Sizes(const Args& args) {
+  RLK_ASSIGN_OR_RETURN(const int64_t most, args.GetInteger("--bytes-max", int64_t{1} << 30,
+                                                           kSmallBytes, int64_t{16} << 30));
+  std::vector<int64_t> sizes = {kSmallBytes};
+  for (int64_t bytes = 1 << 10; bytes <= most; bytes *= 4) sizes.push_back(bytes);
+  return sizes;
+}
+
+}  // namespace
+
+Outcome RunBenchTransport(const Args& args, double seconds) {
+  const auto sizes = Sizes(args);
+  if (!sizes.ok()) return UsageError(sizes.status());
+  const std::string address = ServerAddress(args);
+  const auto client = Connect(args);
+  if (!client.ok()) return ConnectError(client.status());
+  const auto floor = FloorServer::Start(address.rfind("unix:", 0) == 0);
+  if (!floor.ok()) return CallError(floor.status());
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxSendMessageSize(-1);
+  const auto unary = rlk::v1::TensorService::NewStub(
+      grpc::CreateCustomChannel(floor->address(), grpc::InsecureChannelCredentials(), arguments));
+  TransportBench bench(*client, *unary, seconds);
+  std::vector<Row> rows;
+  for (const int64_t bytes : *sizes) {
+    const auto row = bench.Run(bytes);
+    if (!row.ok()) return CallError(row.status());
+    rows.push_back(*row);
+  }
+  return Report(address, rows);
+}
+
+}  // namespace rlk::cli
