@@ -125,7 +125,7 @@ class TransportBench {
     request.inputs = {{"x", tensor.ref()}};
     const auto begin = Clock::now();
     RLK_ASSIGN_OR_RETURN(const client::CallResult result, client_.Call(request));
-    return Since(begin) - static_cast<double>(result.report.phases().kernel_ns()) * 1e-9;
+    return Since(begin) - static_cast<double>(result.report->phases().kernel_ns()) * 1e-9;
   }
 
   // Reads x and writes y in place: nothing is sent, copied or allocated.
@@ -137,7 +137,7 @@ class TransportBench {
     RLK_ASSIGN_OR_RETURN(const client::CallResult result, client_.Call(request));
     const double wall = Since(begin);
     y.handle = result.Resident("y")->handle;
-    return wall - static_cast<double>(result.report.phases().kernel_ns()) * 1e-9;
+    return wall - static_cast<double>(result.report->phases().kernel_ns()) * 1e-9;
   }
 
   const client::Client& client_;

@@ -8,6 +8,7 @@
 #   conditioning  the same for det_linear, the timestep MLP and the sinusoid (180 s)
 #   law         the tensor core's step against its law as integer code, 1.0e10 outputs (120 s)
 #   bf16        the BF16 linear and what is built on it: the bits of cuda are those of cpu (180 s)
+#   resident    tensors that stay in device memory, and the ways of tensors to the server (150 s)
 #   rest        functions, fast forms, casts, digest, invariance, engine (120 s)
 #   sanitizer   compute-sanitizer memcheck and racecheck on small cases (150 s)
 #   server      rlk-server with CUDA, called by the command and by the Python client (40 s)
@@ -31,14 +32,14 @@ sections=()
 while (($# > 0)); do
   case "$1" in
     --out) out="${2:?--out needs a folder}"; shift ;;
-    portable | norm | conditioning | law | bf16 | rest | sanitizer | server | bench | norm_bench | \
+    portable | norm | resident | conditioning | law | bf16 | rest | sanitizer | server | bench | norm_bench | \
       conditioning_bench | linear_bench) sections+=("$1") ;;
-    -h | --help) sed -n '2,24s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h | --help) sed -n '2,25s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     *) echo "run.sh: unknown section or option $1" >&2; exit 2 ;;
   esac
   shift
 done
-((${#sections[@]} > 0)) || sections=(portable norm conditioning law bf16 rest sanitizer server bench
+((${#sections[@]} > 0)) || sections=(portable norm resident conditioning law bf16 rest sanitizer server bench
   norm_bench conditioning_bench linear_bench)
 mkdir -p "$out" || exit 2
 export RLK_GOLDEN_DIR="$root/tests/golden"
@@ -81,6 +82,14 @@ section_portable() {
 section_norm() {
   run norm 180 "$tests" --gtest_filter='*Norm*'
 }
+section_resident() {
+  # shellcheck disable=SC2016
+  run resident 150 bash -c '
+    set -e
+    "$1" --gtest_filter="GpuResident*"
+    python3 "$2/resident_check.py" --bin "$3/bin" --python "$3/python" --out "$4"' \
+    _ "$tests" "$here" "$root" "$out/resident.json"
+}
 section_conditioning() {
   run conditioning 180 "$tests" --gtest_filter='*Linear*:*Mlp*:*Sinusoid*-*Bf16Gpu*'
 }
@@ -92,7 +101,7 @@ section_bf16() {
 }
 section_rest() {
   local others='*SoftcapPortable*:*SoftcapAllF32*:SoftcapStored*:*Norm*:*Linear*:*Mlp*:*Sinusoid*'
-  run rest 120 "$tests" --gtest_filter="-$others:*StepLaw*:*Bf16Gpu*"
+  run rest 120 "$tests" --gtest_filter="-$others:*StepLaw*:*Bf16Gpu*:GpuResident*"
 }
 section_sanitizer() {
   local tool
@@ -165,7 +174,8 @@ results = {"commit": commit, "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gm
 for line in sys.stdin:
     name, seconds, result = line.rstrip("\n").split("\t")
     results["sections"][name] = {"seconds": int(seconds), "result": result}
-for name in ("bench", "norm_bench", "conditioning_bench", "linear_bench", "server"):
+for name in ("bench", "norm_bench", "conditioning_bench", "linear_bench", "resident",
+             "server"):
     path = os.path.join(out, name + ".json")
     if name in results["sections"] and os.path.exists(path):
         with open(path, encoding="utf-8") as file:

@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 
 # The quickstart's input: logits of a real model.
 SAMPLE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../data/minilm_logits.safetensors")
@@ -35,11 +36,11 @@ CALLS = [
 class Server:
     """A server on free ports; stopped by SIGTERM, which must make it exit with 0."""
 
-    def __init__(self, binary: str, folder: str):
+    def __init__(self, binary: str, folder: str, flags: Sequence[str] = ()):
         self.log = open(os.path.join(folder, "server.log"), "wb")
         self.process = subprocess.Popen(
             [binary, "--listen", "127.0.0.1:0", "--unix", os.path.join(folder, "rlk.sock"),
-             "--metrics", "127.0.0.1:0"],
+             "--metrics", "127.0.0.1:0", *flags],
             stdout=subprocess.PIPE, stderr=self.log)
         line = self.process.stdout.readline()
         if not line:
