@@ -105,7 +105,12 @@ void SideSocket::Serve() {
 void SideSocket::Accept() {
   const int descriptor =
       static_cast<int>(accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (descriptor < 0) return;
+  if (descriptor < 0) {
+    // Without descriptors the connection goes on waiting, and so do we, a little.
+    constexpr int kPauseMs = 10;
+    (void)poll(nullptr, 0, kPauseMs);
+    return;
+  }
   ucred peer = {};
   socklen_t size = sizeof(peer);
   const bool known = getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0;

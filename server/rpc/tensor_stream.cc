@@ -105,7 +105,7 @@ class UploadReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
  public:
   UploadReactor(const TensorServiceContext& service, grpc::CallbackServerContext* context,
                 grpc::ByteBuffer* reply)
-      : guard_(service, context), reply_(reply) {
+      : context_(context), guard_(service, context), reply_(reply) {
     if (absl::Status status = guard_.Enter(); !status.ok()) {
       End(status);
       return;
@@ -118,7 +118,9 @@ class UploadReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   void OnReadDone(bool ok) override {
     if (finished_) return;
     if (!ok) {
-      End(cancelled_.load(std::memory_order_relaxed) ? StreamGuard::Cancelled() : Complete());
+      // The end of a stream that broke off may be seen before OnCancel is.
+      const bool gone = cancelled_.load(std::memory_order_relaxed) || context_->IsCancelled();
+      End(gone ? StreamGuard::Cancelled() : Complete());
       return;
     }
     absl::Status status = Take();
@@ -198,6 +200,7 @@ class UploadReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     Finish(status.ok() ? grpc::Status::OK : guard_.Refuse(status));
   }
 
+  grpc::CallbackServerContext* const context_;
   StreamGuard guard_;
   grpc::ByteBuffer* const reply_;
   grpc::ByteBuffer buffer_;

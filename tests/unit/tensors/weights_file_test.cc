@@ -78,7 +78,7 @@ TEST_F(WeightsFileTest, RefusesAnyMismatchAndKeepsNothing) {
     std::function<void(std::vector<ExpectedTensor>&)> change;
     const char* field;
   } const cases[] = {
-      {"a key that is not there", [](auto& m) { m[1].key = "c"; }, "manifest[c].key"},
+      {"a key that is not there", [](auto& m) { m[1].key = "missing"; }, "manifest[missing].key"},
       {"the metadata", [](auto& m) { m[1].key = "__metadata__"; }, "manifest[__metadata__].key"},
       {"another dtype", [](auto& m) { m[1].dtype = DType::kF16; }, "manifest[b].dtype"},
       {"another shape",
