@@ -34,7 +34,7 @@ while (($# > 0)); do
     --out) out="${2:?--out needs a folder}"; shift ;;
     portable | norm | resident | conditioning | law | bf16 | rest | sanitizer | server | bench | norm_bench | \
       conditioning_bench | linear_bench) sections+=("$1") ;;
-    -h | --help) sed -n '2,25s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h | --help) sed -n '2,23s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     *) echo "run.sh: unknown section or option $1" >&2; exit 2 ;;
   esac
   shift
