@@ -49,8 +49,11 @@ absl::Status LaunchRows(const Fp32Forward& problem, StreamRef stream, Overlap ov
 template <int kRows>
 absl::Status LaunchFewRows(const Fp32Forward& problem, StreamRef stream, Overlap overlap) {
   if (problem.shape.inputs < kShortInputs) return LaunchRows<kRows, 4, 1>(problem, stream, overlap);
-  // With 8 rows x is read often enough from the first cache that two outputs have to share it.
-  return LaunchRows < kRows, kRows == 8 ? 2 : 1, 4 > (problem, stream, overlap);
+  // With 8 rows x is read often enough from the first cache that two outputs have to share it. The
+  // depth is what the registers hold.
+  constexpr int kOutputs = kRows == 8 ? 2 : 1;
+  constexpr int kDepth = kRows <= 2 ? 4 : 2;
+  return LaunchRows<kRows, kOutputs, kDepth>(problem, stream, overlap);
 }
 
 // Rows are the grid's first dimension: blocks that run together share their weights.

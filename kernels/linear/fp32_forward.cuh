@@ -32,6 +32,16 @@ __device__ __forceinline__ float4 LoadOnce(const float* p) {
   return v;
 }
 
+// x: coherent, so not before a wait, and kept in the first cache.
+__device__ __forceinline__ float4 LoadShared(const float* p) {
+  float4 v;
+  asm volatile("ld.global.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+               : "l"(p)
+               : "memory");
+  return v;
+}
+
 // The totals of kCount accumulators, kCount a power of two up to 32: the xor tree of the contract,
 // with half of the values handed over at each level. Returns the total whose index is `index`,
 // and is written by this lane if `writes`.
@@ -90,63 +100,61 @@ __device__ __forceinline__ void AllowSuccessor() {
 #endif
 }
 
-// kDepth blocks of kOutputs rows of weights, on their way. Two of these take turns: while one is
-// multiplied, the other's loads are in flight.
-template <int kOutputs, int kDepth>
-struct WeightBuffer {
-  float4 blocks[kDepth][kOutputs];
+// kDepth blocks of kOutputs rows of weights and of kRows rows of x, on their way. Two of these take
+// turns: while one is multiplied, the other's loads are in flight. x is loaded as early as the
+// weights: a load that hits the first cache still comes back behind the misses before it.
+template <int kRows, int kOutputs, int kDepth>
+struct Operands {
+  float4 w[kDepth][kOutputs];
+  float4 x[kDepth][kRows];
 
-  // Blocks from `block` on, of rows whose first chunk of this lane is rows[c].
-  __device__ __forceinline__ void Load(const float* const (&rows)[kOutputs], int64_t block,
-                                       int64_t count) {
+  // Blocks from `block` on, of rows whose first chunk of this lane is at rows[c].
+  __device__ __forceinline__ void LoadWeights(const float* const (&rows)[kOutputs], int64_t block,
+                                              int64_t count) {
 #pragma unroll
     for (int d = 0; d < kDepth; ++d) {
 #pragma unroll
       for (int c = 0; c < kOutputs; ++c) {
-        if (block + d < count) blocks[d][c] = LoadOnce(rows[c] + (block + d) * kWarpBlock);
+        if (block + d < count) w[d][c] = LoadOnce(rows[c] + (block + d) * kWarpBlock);
       }
     }
   }
-  // Bits of everything that was loaded: whoever needs them waits for the loads.
-  __device__ __forceinline__ uint32_t Bits() const {
+  // x may be what the predecessor wrote: it does not go through the read-only path.
+  __device__ __forceinline__ void LoadX(const float* const (&rows)[kRows], int64_t block,
+                                        int64_t count) {
+#pragma unroll
+    for (int d = 0; d < kDepth; ++d) {
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+        if (block + d < count) x[d][r] = LoadShared(rows[r] + (block + d) * kWarpBlock);
+      }
+    }
+  }
+  // Bits of all weights that were loaded: whoever needs them waits for the loads.
+  __device__ __forceinline__ uint32_t WeightBits() const {
     uint32_t bits = 0;
 #pragma unroll
     for (int d = 0; d < kDepth; ++d) {
 #pragma unroll
-      for (int c = 0; c < kOutputs; ++c) bits ^= __float_as_uint(blocks[d][c].x);
+      for (int c = 0; c < kOutputs; ++c) bits ^= __float_as_uint(w[d][c].x);
     }
     return bits;
   }
+  __device__ __forceinline__ void Multiply(int64_t block, int64_t count,
+                                           float (&a)[kRows * kOutputs]) const {
+#pragma unroll
+    for (int d = 0; d < kDepth; ++d) {
+      if (block + d >= count) break;
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+        for (int c = 0; c < kOutputs; ++c) {
+          a[r * kOutputs + c] = MultiplyChunk(x[d][r], w[d][c], a[r * kOutputs + c]);
+        }
+      }
+    }
+  }
 };
-
-// Multiplies this lane's chunk at x[r] + at with one chunk of each output. x may be what the
-// predecessor wrote: it does not go through the read-only path.
-template <int kRows, int kOutputs>
-__device__ __forceinline__ void MultiplyBlock(const float* const (&x)[kRows], int64_t at,
-                                              const float4 (&w)[kOutputs],
-                                              float (&a)[kRows * kOutputs]) {
-#pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    const float4 xv = *reinterpret_cast<const float4*>(x[r] + at);
-#pragma unroll
-    for (int c = 0; c < kOutputs; ++c) {
-      a[r * kOutputs + c] = MultiplyChunk(xv, w[c], a[r * kOutputs + c]);
-    }
-  }
-}
-
-template <int kRows, int kOutputs, int kDepth>
-__device__ __forceinline__ void MultiplyBuffer(const float* const (&x)[kRows], int64_t block,
-                                               int64_t count,
-                                               const WeightBuffer<kOutputs, kDepth>& w,
-                                               float (&a)[kRows * kOutputs]) {
-#pragma unroll
-  for (int d = 0; d < kDepth; ++d) {
-    if (block + d < count) {
-      MultiplyBlock<kRows, kOutputs>(x, (block + d) * kWarpBlock, w.blocks[d], a);
-    }
-  }
-}
 
 // Few rows: the weights stream past, each read once. One warp a block.
 template <int kRows, int kOutputs, int kDepth>
@@ -163,10 +171,10 @@ __global__ void __launch_bounds__(32) Fp32ForwardRowsKernel(const Fp32Forward p)
     const int64_t n = first + c < p.shape.outputs ? first + c : p.shape.outputs - 1;
     rows[c] = p.weight + n * inputs + lane * kChunk;
   }
-  WeightBuffer<kOutputs, kDepth> even = {}, odd = {};
-  even.Load(rows, 0, blocks);
-  odd.Load(rows, kDepth, blocks);
-  WaitForPredecessor(even.Bits() ^ odd.Bits());
+  Operands<kRows, kOutputs, kDepth> even = {}, odd = {};
+  even.LoadWeights(rows, 0, blocks);
+  odd.LoadWeights(rows, kDepth, blocks);
+  WaitForPredecessor(even.WeightBits() ^ odd.WeightBits());
   const float* x[kRows];
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
@@ -174,19 +182,22 @@ __global__ void __launch_bounds__(32) Fp32ForwardRowsKernel(const Fp32Forward p)
     x[r] = p.x + t * inputs + lane * kChunk;
   }
   float a[kRows * kOutputs] = {};
+  even.LoadX(x, 0, blocks);
+  odd.LoadX(x, kDepth, blocks);
   for (int64_t b = 0; b < blocks; b += 2 * kDepth) {
-    MultiplyBuffer<kRows>(x, b, blocks, even, a);
-    even.Load(rows, b + 2 * kDepth, blocks);
-    MultiplyBuffer<kRows>(x, b + kDepth, blocks, odd, a);
-    odd.Load(rows, b + 3 * kDepth, blocks);
+    even.Multiply(b, blocks, a);
+    even.LoadWeights(rows, b + 2 * kDepth, blocks);
+    even.LoadX(x, b + 2 * kDepth, blocks);
+    odd.Multiply(b + kDepth, blocks, a);
+    odd.LoadWeights(rows, b + 3 * kDepth, blocks);
+    odd.LoadX(x, b + 3 * kDepth, blocks);
   }
   // The last, short block: lanes without a chunk keep their accumulators.
-  const int64_t tail = blocks * kWarpBlock;
-  if (tail + lane * kChunk < inputs) {
-    float4 w[kOutputs];
-#pragma unroll
-    for (int c = 0; c < kOutputs; ++c) w[c] = LoadOnce(rows[c] + tail);
-    MultiplyBlock<kRows, kOutputs>(x, tail, w, a);
+  if (blocks * kWarpBlock + lane * kChunk < inputs) {
+    Operands<kRows, kOutputs, 1> tail;
+    tail.LoadWeights(rows, blocks, blocks + 1);
+    tail.LoadX(x, blocks, blocks + 1);
+    tail.Multiply(blocks, blocks + 1, a);
   }
   __syncwarp();
   int index;
