@@ -57,10 +57,13 @@ class Shape:
             "packed": torch.empty(packed, dtype=torch.uint8, device="cuda"),
             "partial": torch.empty(max(partial, 1), dtype=torch.uint8, device="cuda"),
         }
-        self.tensors["x"] = torch.nn.functional.silu(self.tensors["temb"]).bfloat16()
         self.struct = LinearCall(rows=rows, outputs=OUTPUTS, inputs=INPUTS)
         for name, tensor in self.tensors.items():
             setattr(self.struct, name, tensor.data_ptr())
+        # The contract's SiLU, whose rounding torch's does not share.
+        self.run("silu")()
+        self.tensors["x"] = self.tensors["plain"].clone()
+        self.struct.x = self.tensors["x"].data_ptr()
 
     def __getitem__(self, name: str) -> torch.Tensor:
         return self.tensors[name]
@@ -149,7 +152,8 @@ def forward_row(lib: Library, timer: Timer, weights: dict, rows: int) -> dict:
     gold = x @ part.T + bias[:SLICE].double()
     magnitude = x.abs() @ part.abs().T
     extra = {"rlk": accuracy(bytes_of["many"][:, :SLICE], gold, magnitude),
-             "cublas": accuracy(peer()[:, :SLICE], gold, magnitude)}
+             "cublas": accuracy(torch.nn.functional.linear(shape["x"], weight, bias)[:, :SLICE], gold,
+                                magnitude)}
     require(extra["rlk"]["equal_to_fp64_rounded"] > 0.999, f"forward {rows}: {extra}")
     runs["cublas"] = lambda: torch.nn.functional.linear(shape["x"], weight, bias)
     runs["cublas+silu"] = peer

@@ -84,6 +84,16 @@ RLK_EXPORT int rlk_bench_linear_forward(const LinearBenchCall* call, int many, v
   return status.ok() ? 0 : 1;
 }
 
+// The contract's silu(temb), cast, into `plain`.
+RLK_EXPORT int rlk_bench_linear_silu(const LinearBenchCall* call, void* stream) {
+  return linear::LaunchBf16Silu(linear::SiluKind::kPortable, static_cast<const float*>(call->temb),
+                                call->rows, call->inputs, static_cast<uint16_t*>(call->plain),
+                                nullptr, {stream})
+                 .ok()
+             ? 0
+             : 1;
+}
+
 RLK_EXPORT int rlk_bench_linear_backward_input(const LinearBenchCall* call, void* stream) {
   linear::Bf16BackwardInput problem;
   problem.shape = {call->rows, call->outputs, call->inputs};
