@@ -274,7 +274,9 @@ absl::StatusOr<CallResult> Client::Call(const CallRequest& request) const {
 
 // Outputs that nobody asked to keep come after the reply.
 absl::Status Client::FetchMoved(const MethodSignature& signature, CallResult& result) const {
-  const auto& moved = result.report.moved_to_resident();
+  // Most replies have none, and their report is not looked at here.
+  if (result.residents.empty()) return absl::OkStatus();
+  const auto& moved = result.report->moved_to_resident();
   if (moved.empty()) return absl::OkStatus();
   std::vector<ResidentTensor> fetched;
   absl::Status status;
