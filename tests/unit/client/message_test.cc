@@ -202,7 +202,7 @@ TEST_F(MessageTest, DecodesRepliesIntoOwnedTensors) {
   response.mutable_y()->set_shape(0, int64_t{1} << 40);
   EXPECT_EQ(decode(response.SerializeAsString()).status().code(), absl::StatusCode::kInternal);
   response.mutable_y()->set_shape(0, 2);
-  response.mutable_y()->mutable_resident();
+  response.mutable_y()->mutable_arena();
   EXPECT_EQ(decode(response.SerializeAsString()).status().code(), absl::StatusCode::kInternal);
   EXPECT_FALSE(decode("\xff\xff").ok());
 }
