@@ -104,10 +104,12 @@ void CallRun::End(absl::Status status) {
 absl::Status CallRun::Prepare() {
   RLK_RETURN_IF_ERROR(CheckCaller(CancelStage::kStageIn));
   const CheckedCall& checked = job_->checked;
-  int64_t input_bytes = 0;
+  int64_t input_bytes = 0, largest_bytes = 0;
   for (const TensorArg& input : job_->call.inputs) {
     const bool here = input.memory != nullptr && LiesOn(*input.memory, device_.info());
     if (!here) input_bytes += StagedBytes(input.data.size);
+    const TensorView view{input.dtype, input.shape, input.strides, nullptr};
+    largest_bytes = std::max(largest_bytes, view.bytes());
   }
   int64_t output_bytes = 0;
   for (size_t i = 0; i < checked.outputs.size(); ++i) {
@@ -117,8 +119,9 @@ absl::Status CallRun::Prepare() {
         StagedBytes(MutableTensorView{output.dtype, output.shape, nullptr}.bytes());
     // The first run of an output that stays writes where it stays.
     output_bytes += bytes * ((output.resident ? 0 : 1) + (repeats() ? 1 : 0));
+    largest_bytes = std::max(largest_bytes, bytes);
   }
-  return lane_.Begin(input_bytes, output_bytes, StagedBytes(job_->workspace_bytes));
+  return lane_.Begin(input_bytes, output_bytes, StagedBytes(job_->workspace_bytes), largest_bytes);
 }
 
 absl::Status CallRun::StageInputs() {

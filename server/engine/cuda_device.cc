@@ -85,11 +85,10 @@ struct Layout {
   int64_t outputs = 0, workspace = 0, nodes = 0, end = 0;
 
   Layout() = default;
-  Layout(int64_t input_bytes, int64_t output_bytes, int64_t workspace_bytes) {
+  Layout(int64_t input_bytes, int64_t output_bytes, int64_t workspace_bytes, int64_t largest) {
     outputs = AlignUp(input_bytes, kAlignment);
     workspace = outputs + AlignUp(output_bytes, kAlignment);
     nodes = workspace + AlignUp(workspace_bytes, kAlignment);
-    const int64_t largest = std::max(input_bytes, output_bytes);
     end = nodes + AlignUp(DigestScratchBytes(largest), kAlignment);
   }
 };
@@ -101,7 +100,8 @@ class CudaLane final : public Lane {
 
   absl::Status Create();
 
-  absl::Status Begin(int64_t input_bytes, int64_t output_bytes, int64_t workspace_bytes) override;
+  absl::Status Begin(int64_t input_bytes, int64_t output_bytes, int64_t workspace_bytes,
+                     int64_t largest_bytes) override;
   absl::StatusOr<TensorView> StageIn(const TensorArg& tensor) override;
   absl::StatusOr<MutableTensorView> Output(DType dtype, const Dims& shape) override;
   std::span<std::byte> Workspace(int64_t bytes) override;
@@ -164,7 +164,8 @@ CudaLane::~CudaLane() {
 }
 
 int64_t CudaLane::start_bytes() const {
-  return Layout(shared_->options.lane_bytes, shared_->options.lane_bytes, 0).end;
+  const int64_t bytes = shared_->options.lane_bytes;
+  return Layout(bytes, bytes, 0, bytes).end;
 }
 
 absl::Status CudaLane::Create() {
@@ -218,8 +219,9 @@ absl::Status CudaLane::Reserve(int64_t bytes) {
   return freed ? Grow(bytes) : status;
 }
 
-absl::Status CudaLane::Begin(int64_t input_bytes, int64_t output_bytes, int64_t workspace_bytes) {
-  layout_ = Layout(input_bytes, output_bytes, workspace_bytes);
+absl::Status CudaLane::Begin(int64_t input_bytes, int64_t output_bytes, int64_t workspace_bytes,
+                             int64_t largest_bytes) {
+  layout_ = Layout(input_bytes, output_bytes, workspace_bytes, largest_bytes);
   RLK_RETURN_IF_ERROR(shared_->Note(Reserve(std::max(layout_.end, start_bytes()))));
   staging_.Reset();
   input_used_ = output_used_ = 0;

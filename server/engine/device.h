@@ -27,10 +27,11 @@ class Lane {
   virtual ~Lane() = default;
 
   // Begins a call that needs so many bytes of inputs, outputs and workspace on the device,
-  // alignment included. Grows the lane when it must. RESOURCE_EXHAUSTED (kDeviceMemoryExhausted)
-  // leaves the lane usable.
-  virtual absl::Status Begin(int64_t input_bytes, int64_t output_bytes,
-                             int64_t workspace_bytes) = 0;
+  // alignment included; `largest_bytes` are those of the largest tensor, also of one that lies
+  // elsewhere on the device. Grows the lane when it must. RESOURCE_EXHAUSTED
+  // (kDeviceMemoryExhausted) leaves the lane usable.
+  virtual absl::Status Begin(int64_t input_bytes, int64_t output_bytes, int64_t workspace_bytes,
+                             int64_t largest_bytes) = 0;
 
   // Brings a host tensor to the device; the view is valid until End. The host bytes must live
   // until Wait returns.

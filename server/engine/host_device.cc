@@ -100,7 +100,8 @@ class HostLane final : public Lane {
   explicit HostLane(HostShared& shared) : shared_(shared) {}
   ~HostLane() override { shared_.bytes_in_use -= counted_; }
 
-  absl::Status Begin(int64_t input_bytes, int64_t output_bytes, int64_t workspace_bytes) override {
+  absl::Status Begin(int64_t input_bytes, int64_t output_bytes, int64_t workspace_bytes,
+                     int64_t) override {
     phases_ = {};
     staging_bytes_ = input_bytes;
     staged_ = 0;

@@ -42,8 +42,8 @@ TEST_F(ResidentCallsTest, CallsOnResidentTensorsGiveTheSameBits) {
   (*request.options.mutable_outputs())["y"].mutable_resident();
   const auto kept = client->Call(request);
   ASSERT_TRUE(kept.ok()) << kept.status();
-  EXPECT_EQ(kept->report.transports_size(), 1);
-  EXPECT_EQ(kept->report.transports(0), "resident");
+  EXPECT_EQ(kept->report->transports_size(), 1);
+  EXPECT_EQ(kept->report->transports(0), "resident");
   ASSERT_NE(kept->Resident("y"), nullptr);
   const auto y = client->Get(*kept->Resident("y"));
   ASSERT_TRUE(y.ok()) << y.status();
@@ -165,7 +165,7 @@ TEST_F(ResidentCallsTest, AGpuIsWhereTensorsGoWhereThereIsOne) {
   request.inputs = {{"x", resident->ref()}};
   const auto result = client->Call(request);
   ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(result->report.device().uuid(), "fake-0");
+  EXPECT_EQ(result->report->device().uuid(), "fake-0");
   EXPECT_EQ(control->arrivals(FakePoint::kStageIn), 0) << "nothing moves to the device";
   request.options.set_backend("cpu");
   const auto refused = client->Call(request);

@@ -139,7 +139,7 @@ class FakeLane final : public server::Lane {
     ++control_->lanes_destroyed_;
   }
 
-  absl::Status Begin(int64_t, int64_t, int64_t workspace_bytes) override {
+  absl::Status Begin(int64_t, int64_t, int64_t workspace_bytes, int64_t) override {
     RLK_RETURN_IF_ERROR(control_->Arrive(FakePoint::kBegin));
     workspace_ = std::make_unique<Buffer>(workspace_bytes);
     std::lock_guard<std::mutex> lock(control_->mutex_);

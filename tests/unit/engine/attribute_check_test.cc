@@ -45,8 +45,8 @@ TEST_F(AttributeCheck, AppliesDefaults) {
 TEST_F(AttributeCheck, ADtypeDefaultsToThatOfAnInputWhereTheSignatureSaysSo) {
   MethodSignature signature = registry_->Find("toy.rich")->signature;
   signature.attributes[Rich::kDType].default_same_dtype = true;
-  const auto values = CheckAttributes(signature, {{.spec = Rich::kRequired, .number = 1}},
-                                      {DType::kBF16, {}, {}, {}, {}});
+  const DType inputs[5] = {DType::kBF16};
+  const auto values = CheckAttributes(signature, {{.spec = Rich::kRequired, .number = 1}}, inputs);
   ASSERT_TRUE(values.ok()) << values.status();
   EXPECT_EQ((*values)[Rich::kDType].integer, static_cast<int64_t>(DType::kBF16));
 }

@@ -44,7 +44,7 @@ TEST_F(HostLaneTest, TakesOneAlignedPieceInPlaceAndGathersOthers) {
        {Case{1, false, true}, Case{1, true, false}, Case{3, false, false}, Case{7, true, false}}) {
     TensorArg tensor = test::Tensor(0, DType::kF32, {7}, values);
     tensor.data = test::ToBytes(values, c.pieces, c.misaligned);
-    ASSERT_TRUE(lane_->Begin(256, 0, 0).ok());
+    ASSERT_TRUE(lane_->Begin(256, 0, 0, 0).ok());
     const auto view = lane_->StageIn(tensor);
     ASSERT_TRUE(view.ok());
     EXPECT_EQ(view->data == tensor.data.pieces[0].data(), c.in_place);
@@ -57,7 +57,7 @@ TEST_F(HostLaneTest, TakesOneAlignedPieceInPlaceAndGathersOthers) {
 }
 
 TEST_F(HostLaneTest, StagedTensorsDoNotMove) {
-  ASSERT_TRUE(lane_->Begin(3 * 256, 0, 0).ok());
+  ASSERT_TRUE(lane_->Begin(3 * 256, 0, 0, 0).ok());
   std::vector<TensorView> views;
   for (int i = 0; i < 3; ++i) {
     TensorArg tensor = test::Tensor(0, DType::kF32, {4}, std::vector<float>(4, float(i)), 2);
@@ -71,7 +71,7 @@ TEST_F(HostLaneTest, StagedTensorsDoNotMove) {
 }
 
 TEST_F(HostLaneTest, OutputsArePoisonedAlignedAndOutliveTheLane) {
-  ASSERT_TRUE(lane_->Begin(0, 256, 0).ok());
+  ASSERT_TRUE(lane_->Begin(0, 256, 0, 0).ok());
   const auto output = lane_->Output(DType::kF32, {5});
   ASSERT_TRUE(output.ok());
   EXPECT_EQ(Address(output->data) % 64, 0u);
@@ -89,7 +89,7 @@ TEST_F(HostLaneTest, OutputsArePoisonedAlignedAndOutliveTheLane) {
 }
 
 TEST_F(HostLaneTest, RefusesToStageOutWhatIsNoOutput) {
-  ASSERT_TRUE(lane_->Begin(0, 256, 0).ok());
+  ASSERT_TRUE(lane_->Begin(0, 256, 0, 0).ok());
   float value = 0;
   EXPECT_EQ(lane_->StageOut({DType::kF32, {1}, &value}).status().code(),
             absl::StatusCode::kInternal);
@@ -97,7 +97,7 @@ TEST_F(HostLaneTest, RefusesToStageOutWhatIsNoOutput) {
 }
 
 TEST_F(HostLaneTest, WorkspaceIsAligned) {
-  ASSERT_TRUE(lane_->Begin(0, 0, 1000).ok());
+  ASSERT_TRUE(lane_->Begin(0, 0, 1000, 0).ok());
   const auto workspace = lane_->Workspace(1000);
   EXPECT_EQ(workspace.size(), 1000u);
   EXPECT_EQ(Address(workspace.data()) % 256, 0u);

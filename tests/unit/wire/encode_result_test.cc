@@ -38,7 +38,7 @@ CallResult ExampleResult(const Method& method, const std::string& payload) {
   report.output_digests.push_back({"y", std::nullopt, {digest, Digest{}}});
   report.verification.kind = Verification::kReference;
   report.verification.passed = true;
-  report.verification.outputs.push_back({"y", true, 6, 1, 0.5, 0.25, 1e-3, 1e-2});
+  report.verification.outputs.push_back({"y", true, 6, 1, 0, 0.5, 0.25, 1e-3, 1e-2});
   report.phases = {1, 2, 3, 4, 5};
   report.input_capture = InputCapture::kSnapshot;
   report.transports = {"inline"};
