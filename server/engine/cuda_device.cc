@@ -22,11 +22,11 @@
 #include "kernels/digest/digest_cuda.h"
 #include "server/engine/cuda_residents.h"
 #include "server/engine/host_memory.h"
+#include "server/engine/lane_layout.h"
 
 namespace rlk::server {
 namespace {
 
-constexpr int64_t kAlignment = 256;
 constexpr int kPoisonByte = 0xA5;
 // Small result blocks made at start for each lane: replies are read by slow clients, too.
 constexpr int kSmallResultsPerLane = 4;
@@ -80,19 +80,6 @@ struct CudaShared final : CudaAccount {
   }
 };
 
-// Device memory of a lane: inputs, outputs, workspace, digest nodes, digest result, in this order.
-struct Layout {
-  int64_t outputs = 0, workspace = 0, nodes = 0, end = 0;
-
-  Layout() = default;
-  Layout(int64_t input_bytes, int64_t output_bytes, int64_t workspace_bytes, int64_t largest) {
-    outputs = AlignUp(input_bytes, kAlignment);
-    workspace = outputs + AlignUp(output_bytes, kAlignment);
-    nodes = workspace + AlignUp(workspace_bytes, kAlignment);
-    end = nodes + AlignUp(DigestScratchBytes(largest), kAlignment);
-  }
-};
-
 class CudaLane final : public Lane {
  public:
   explicit CudaLane(std::shared_ptr<CudaShared> shared) : shared_(std::move(shared)) {}
@@ -137,7 +124,7 @@ class CudaLane final : public Lane {
   cuda::Event in_begin_, out_begin_, tail_;
   std::array<TimedLaunch, kTimedLaunches> launches_;
 
-  Layout layout_;
+  LaneLayout layout_;
   int64_t input_used_ = 0, output_used_ = 0;
   int launched_ = 0;
   bool active_ = false, staged_in_ = false, staged_out_ = false, tail_recorded_ = true;
@@ -165,11 +152,11 @@ CudaLane::~CudaLane() {
 
 int64_t CudaLane::start_bytes() const {
   const int64_t bytes = shared_->options.lane_bytes;
-  return Layout(bytes, bytes, 0, bytes).end;
+  return LaneLayout(bytes, bytes, 0, bytes).end;
 }
 
 absl::Status CudaLane::Create() {
-  const int64_t lane_bytes = AlignUp(shared_->options.lane_bytes, 2 * kAlignment);
+  const int64_t lane_bytes = AlignUp(shared_->options.lane_bytes, 2 * kLaneAlignment);
   RLK_ASSIGN_OR_RETURN(stream_, cuda::Stream::Create());
   RLK_RETURN_IF_ERROR(staging_.Create(lane_bytes));
   RLK_ASSIGN_OR_RETURN(node_, cuda::PinnedBuffer::Allocate(sizeof(Digest)));
@@ -221,7 +208,7 @@ absl::Status CudaLane::Reserve(int64_t bytes) {
 
 absl::Status CudaLane::Begin(int64_t input_bytes, int64_t output_bytes, int64_t workspace_bytes,
                              int64_t largest_bytes) {
-  layout_ = Layout(input_bytes, output_bytes, workspace_bytes, largest_bytes);
+  layout_ = LaneLayout(input_bytes, output_bytes, workspace_bytes, largest_bytes);
   RLK_RETURN_IF_ERROR(shared_->Note(Reserve(std::max(layout_.end, start_bytes()))));
   staging_.Reset();
   input_used_ = output_used_ = 0;
@@ -246,7 +233,7 @@ absl::StatusOr<TensorView> CudaLane::StageIn(const TensorArg& tensor) {
     status = staging_.Upload(tensor.data.pieces, memory_.data() + input_used_, stream_.get());
   }
   RLK_RETURN_IF_ERROR(shared_->Note(std::move(status)));
-  input_used_ += AlignUp(tensor.data.size, kAlignment);
+  input_used_ += AlignUp(tensor.data.size, kLaneAlignment);
   return view;
 }
 
@@ -262,7 +249,7 @@ absl::StatusOr<MutableTensorView> CudaLane::Output(DType dtype, const Dims& shap
         cudaMemsetAsync(view.data, kPoisonByte, static_cast<size_t>(bytes), stream_.get()),
         "cudaMemsetAsync")));
   }
-  output_used_ += AlignUp(bytes, kAlignment);
+  output_used_ += AlignUp(bytes, kLaneAlignment);
   return view;
 }
 
