@@ -74,6 +74,31 @@ TEST_F(MessageTest, SendsWhatTheGeneratedClassesRead) {
   EXPECT_EQ(decoded.options().contract(), "c");
 }
 
+TEST_F(MessageTest, NamesResidentTensorsAndSendsNothingOfThem) {
+  CallRequest request = Request(nullptr, {2, 2});
+  TensorRef& x = request.inputs[0].second;
+  x.strides = Dims{2, 1};
+  x.resident.emplace();
+  x.resident->set_id("0123456789abcdef");
+  x.resident->set_server_id("s");
+  x.resident->set_generation(uint64_t{1} << 63);
+  x.resident->set_offset(8);
+  auto message = EncodeRequest(*forward_, request, kInlineBytesMax);
+  ASSERT_TRUE(message.ok()) << message.status();
+  rlk::v1::FinalLogitSoftcapForwardRequest decoded;
+  ASSERT_TRUE(decoded.ParseFromString(Text(ToByteBuffer(*std::move(message)))));
+  EXPECT_EQ(decoded.x().resident().SerializeAsString(), x.resident->SerializeAsString());
+  EXPECT_THAT(decoded.x().shape(), testing::ElementsAre(2, 2));
+  EXPECT_THAT(decoded.x().strides(), testing::ElementsAre(2, 1));
+  // The server knows what it is.
+  x = {.resident = x.resident};
+  message = EncodeRequest(*forward_, request, kInlineBytesMax);
+  ASSERT_TRUE(message.ok()) << message.status();
+  ASSERT_TRUE(decoded.ParseFromString(Text(ToByteBuffer(*std::move(message)))));
+  EXPECT_EQ(decoded.x().dtype(), rlk::v1::DATA_TYPE_UNSPECIFIED);
+  EXPECT_EQ(decoded.x().resident().offset(), 8u);
+}
+
 TEST_F(MessageTest, MarksEmptyTensorsAsInline) {
   auto message = EncodeRequest(*forward_, Request(nullptr, {0, 5}), kInlineBytesMax);
   ASSERT_TRUE(message.ok()) << message.status();
@@ -204,6 +229,16 @@ TEST_F(MessageTest, DecodesRepliesIntoOwnedTensors) {
   response.mutable_y()->set_shape(0, 2);
   response.mutable_y()->mutable_arena();
   EXPECT_EQ(decode(response.SerializeAsString()).status().code(), absl::StatusCode::kInternal);
+  response.mutable_y()->mutable_resident()->set_id("0123456789abcdef");
+  response.mutable_y()->mutable_resident()->set_generation(3);
+  const auto resident = decode(response.SerializeAsString());
+  ASSERT_TRUE(resident.ok()) << resident.status();
+  EXPECT_TRUE(resident->outputs.empty());
+  ASSERT_NE(resident->Resident("y"), nullptr);
+  EXPECT_EQ(resident->Resident("y")->handle.id(), "0123456789abcdef");
+  EXPECT_EQ(resident->Resident("y")->handle.generation(), 3u);
+  EXPECT_EQ(resident->Resident("y")->shape, Dims({2}));
+  EXPECT_EQ(resident->Resident("x"), nullptr);
   EXPECT_FALSE(decode("\xff\xff").ok());
 }
 

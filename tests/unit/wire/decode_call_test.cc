@@ -103,6 +103,25 @@ TEST_F(DecodeCallTest, TakesReferences) {
   EXPECT_EQ(resident->inputs[0].source, TensorSource::kResident);
   EXPECT_EQ(resident->inputs[0].resident.id, "0123456789abcdef");
   EXPECT_EQ(resident->inputs[0].resident.generation, 3u);
+  // What is taken whole needs no header; the server knows it.
+  handle.set_offset(uint64_t{1} << 63);
+  Request whole;
+  *whole.mutable_x()->mutable_resident() = handle;
+  auto& outputs = *whole.mutable_options()->mutable_outputs();
+  *outputs["y"].mutable_resident()->mutable_into() = handle;
+  const auto unknown = Decode(kForward, whole);
+  ASSERT_TRUE(unknown.ok()) << unknown.status();
+  EXPECT_EQ(unknown->inputs[0].dtype, DType::kUnspecified);
+  EXPECT_EQ(unknown->inputs[0].resident.offset, uint64_t{1} << 63);
+  const rlk::Placement& placement = unknown->options.outputs.at("y");
+  EXPECT_EQ(placement.kind, PlacementKind::kResident);
+  ASSERT_TRUE(placement.into.has_value());
+  EXPECT_EQ(placement.into->id, "0123456789abcdef");
+  EXPECT_EQ(placement.into->generation, 3u);
+  outputs["y"].mutable_resident()->clear_into();
+  EXPECT_FALSE(Decode(kForward, whole)->options.outputs.at("y").into.has_value());
+  whole.mutable_x()->add_shape(2);
+  EXPECT_FALSE(Decode(kForward, whole).ok()) << "a shape without a dtype says nothing";
   request.mutable_x()->mutable_arena()->set_offset(9);
   const auto arena = Decode(kForward, request);
   ASSERT_TRUE(arena.ok()) << arena.status();

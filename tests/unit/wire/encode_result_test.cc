@@ -126,6 +126,22 @@ std::string Rewritten(const std::string& bytes) {
   return again;
 }
 
+TEST(EncodeResult, NamesOutputsThatStayOnTheServer) {
+  const auto methods = BindMethods(OperatorFiles());
+  CallResult result = ExampleResult(*methods[0], "0123456789ab");
+  result.outputs[0].resident = TensorHandle{"0123456789abcdef", "s", 7, 0};
+  result.report.moved_to_resident = {"y"};
+  FinalLogitSoftcapForwardResponse reply;
+  ASSERT_TRUE(reply.ParseFromString(
+      Flatten(EncodeResult(result, FinalLogitSoftcapForwardResponse::descriptor(), "id"))));
+  EXPECT_EQ(reply.y().resident().id(), "0123456789abcdef");
+  EXPECT_EQ(reply.y().resident().server_id(), "s");
+  EXPECT_EQ(reply.y().resident().generation(), 7u);
+  EXPECT_EQ(reply.y().dtype(), rlk::v1::DATA_TYPE_BF16);
+  EXPECT_EQ(reply.y().shape_size(), 2);
+  EXPECT_EQ(reply.report().moved_to_resident(0), "y");
+}
+
 TEST(EncodeResult, WritesTheBytesThatProtobufWrites) {
   const auto methods = BindMethods(OperatorFiles());
   const std::string payloads[] = {"0123456789ab", "", std::string(300, 'p')};
