@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "kernels/core/cpu_features.h"
-#include "kernels/core/fp_environment.h"
+#include "kernels/core/for_each_range.h"
 #include "kernels/linear/cpu.h"
 
 namespace rlk::linear {
@@ -13,15 +13,7 @@ namespace rlk::linear {
 extern const Bf16LinearLoops kBf16LinearLoopsBase, kBf16LinearLoopsV3, kBf16LinearLoopsV4;
 
 const Bf16LinearLoops& GetBf16LinearLoops(Isa isa) {
-  switch (isa) {
-    case Isa::kV4:
-      return kBf16LinearLoopsV4;
-    case Isa::kV3:
-      return kBf16LinearLoopsV3;
-    case Isa::kBase:
-      break;
-  }
-  return kBf16LinearLoopsBase;
+  return PickByIsa(isa, kBf16LinearLoopsBase, kBf16LinearLoopsV3, kBf16LinearLoopsV4);
 }
 
 namespace {
@@ -31,19 +23,6 @@ constexpr int64_t kOutputGrain = 64;
 constexpr int64_t kElementGrain = 16384;
 // Outputs whose gradient stands in memory at once.
 constexpr int64_t kGradientOutputs = 4096;
-
-template <typename Body>
-void ForEachRange(ThreadPool* pool, int64_t count, int64_t grain, const Body& body) {
-  const auto guarded = [&body](int64_t begin, int64_t end) {
-    const FpEnvironment environment;
-    body(begin, end);
-  };
-  if (pool != nullptr && count > grain) {
-    pool->ParallelFor(count, grain, guarded);
-  } else if (count > 0) {
-    guarded(0, count);
-  }
-}
 
 // Where channel `channel` of row `row` stands, and how many channels follow in one piece.
 struct Place {

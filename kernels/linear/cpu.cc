@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "kernels/core/fp_environment.h"
+#include "kernels/core/cpu_features.h"
+#include "kernels/core/for_each_range.h"
 #include "kernels/linear/cpu_kernels.h"
 
 namespace rlk::linear {
@@ -19,28 +20,7 @@ constexpr int64_t kColumnGrain = 64;
 constexpr int64_t kElementGrain = 16384;
 
 const CpuKernels& Kernels(Isa isa) {
-  switch (isa) {
-    case Isa::kV4:
-      return kCpuKernelsV4;
-    case Isa::kV3:
-      return kCpuKernelsV3;
-    case Isa::kBase:
-      break;
-  }
-  return kCpuKernelsBase;
-}
-
-template <typename Body>
-void ForEachRange(ThreadPool* pool, int64_t count, int64_t grain, const Body& body) {
-  const auto guarded = [&body](int64_t begin, int64_t end) {
-    const FpEnvironment environment;
-    body(begin, end);
-  };
-  if (pool != nullptr && count > grain) {
-    pool->ParallelFor(count, grain, guarded);
-  } else if (count > 0) {
-    guarded(0, count);
-  }
+  return PickByIsa(isa, kCpuKernelsBase, kCpuKernelsV3, kCpuKernelsV4);
 }
 
 // As many of a thing that takes `steps` multiplications each as make a step of the pool.

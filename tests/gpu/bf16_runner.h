@@ -1,15 +1,10 @@
-// Runs any call on a CUDA variant of its method, the way the engine launches it.
+// A call on every CUDA variant of its method that takes it.
 #pragma once
 
-#include <algorithm>
-#include <cstdlib>
-#include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
-#include "tests/gpu/device_memory.h"
-#include "tests/support/op_call.h"
+#include "tests/gpu/op_cuda.h"
 
 namespace rlk::gpu_test {
 
@@ -33,52 +28,11 @@ inline std::vector<const Variant*> CudaVariantsOf(const test::OpCall& call) {
   return variants;
 }
 
-// Everything in device memory; outputs lie between guards, and workspace and outputs hold canaries
-// before the launch.
-inline test::OpOutputs RunOpCuda(const test::OpCall& call, const Variant& variant) {
-  std::vector<cuda::DeviceBuffer> inputs;
-  const auto place = [&](const test::OpTensor& tensor) -> const void* {
-    const auto size = static_cast<int64_t>(tensor.bytes.size());
-    inputs.push_back(NewBuffer(std::max<int64_t>(size, 1)));
-    ToDevice(inputs.back().data(), tensor.bytes.data(), size);
-    return inputs.back().data();
-  };
-  test::BoundOp bound(call, place);
-  std::vector<std::unique_ptr<GuardedOutput>> outputs(bound.outputs().size());
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    MutableTensorView& view = bound.outputs()[i];
-    if (!view.present()) continue;
-    outputs[i] = std::make_unique<GuardedOutput>(view.bytes());
-    view.data = outputs[i]->data();
-  }
-  cuda::DeviceBuffer workspace;
-  if (variant.workspace_bytes != nullptr) {
-    const int64_t bytes = variant.workspace_bytes(bound.args());
-    workspace = NewBuffer(std::max<int64_t>(bytes, 1));
-    Fill(workspace.data(), 0xff, bytes);
-    bound.args().workspace = {workspace.data(), static_cast<size_t>(bytes)};
-  }
-  const cuda::Stream stream = NewStream();
-  bound.args().stream = {stream.get()};
-  const absl::Status status = variant.launch(bound.args());
-  EXPECT_TRUE(status.ok()) << variant.kernel << ": " << status;
-  RLK_GPU_CHECK(cudaStreamSynchronize(stream.get()));
-  test::OpOutputs results;
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    if (outputs[i] == nullptr) continue;
-    outputs[i]->ExpectGuardsIntact();
-    results[bound.name(i)] = Download<std::byte>(outputs[i]->data(), bound.outputs()[i].bytes());
-  }
-  return results;
-}
-
 // Every CUDA variant that takes the call, against the cpu backend with all cores.
 inline void ExpectOpCudaEqualsCpu(const test::OpCall& call, const std::string& what) {
-  static ThreadPool* const pool =
-      new ThreadPool(static_cast<int>(std::max(1u, std::thread::hardware_concurrency())));
   const std::vector<const Variant*> variants = CudaVariantsOf(call);
   ASSERT_FALSE(variants.empty()) << what;
-  const test::OpOutputs expected = test::RunOpCpu(call, pool);
+  const test::OpOutputs expected = test::RunOpCpu(call, AllCores());
   for (const Variant* variant : variants) {
     test::ExpectSameOp(RunOpCuda(call, *variant), expected, what + " " + variant->kernel);
   }

@@ -1,4 +1,4 @@
-// A call of any operator on the cuda backend, with everything in device memory.
+// A call of any operator on a CUDA variant, with everything in device memory.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/gpu/device_memory.h"
@@ -13,14 +14,14 @@
 
 namespace rlk::gpu_test {
 
-// Outputs lie between guards and hold canaries before the launch, the workspace holds NaN.
-inline test::OpOutputs RunOpCuda(const test::OpCall& call) {
-  const Variant& variant = test::OpVariant(call, Backend::kCuda);
+// Everything in device memory; outputs lie between guards, and workspace and outputs hold canaries
+// before the launch.
+inline test::OpOutputs RunOpCuda(const test::OpCall& call, const Variant& variant) {
   std::vector<cuda::DeviceBuffer> inputs;
   const auto place = [&](const test::OpTensor& tensor) -> const void* {
-    const auto bytes = static_cast<int64_t>(tensor.bytes.size());
-    inputs.push_back(NewBuffer(std::max<int64_t>(bytes, 1)));
-    ToDevice(inputs.back().data(), tensor.bytes.data(), bytes);
+    const auto size = static_cast<int64_t>(tensor.bytes.size());
+    inputs.push_back(NewBuffer(std::max<int64_t>(size, 1)));
+    ToDevice(inputs.back().data(), tensor.bytes.data(), size);
     return inputs.back().data();
   };
   test::BoundOp bound(call, place);
@@ -41,7 +42,7 @@ inline test::OpOutputs RunOpCuda(const test::OpCall& call) {
   const cuda::Stream stream = NewStream();
   bound.args().stream = {stream.get()};
   const absl::Status status = variant.launch(bound.args());
-  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_TRUE(status.ok()) << variant.kernel << ": " << status;
   RLK_GPU_CHECK(cudaStreamSynchronize(stream.get()));
   test::OpOutputs results;
   for (size_t i = 0; i < outputs.size(); ++i) {
@@ -52,10 +53,20 @@ inline test::OpOutputs RunOpCuda(const test::OpCall& call) {
   return results;
 }
 
-inline void ExpectCudaEqualsCpu(const test::OpCall& call, const std::string& what) {
+// The variant of the cuda backend.
+inline test::OpOutputs RunOpCuda(const test::OpCall& call) {
+  return RunOpCuda(call, test::OpVariant(call, Backend::kCuda));
+}
+
+// A pool of all cores, for the cpu backend.
+inline ThreadPool* AllCores() {
   static ThreadPool* const pool =
       new ThreadPool(static_cast<int>(std::max(1u, std::thread::hardware_concurrency())));
-  test::ExpectSameOp(RunOpCuda(call), test::RunOpCpu(call, pool), what);
+  return pool;
+}
+
+inline void ExpectCudaEqualsCpu(const test::OpCall& call, const std::string& what) {
+  test::ExpectSameOp(RunOpCuda(call), test::RunOpCpu(call, AllCores()), what);
 }
 
 }  // namespace rlk::gpu_test

@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <vector>
 
+#include "kernels/core/cpu_features.h"
+#include "kernels/core/for_each_range.h"
 #include "kernels/core/fp_environment.h"
 #include "kernels/core/strided.h"
 #include "kernels/ops/timestep_sinusoid_h3/cpu_kernels.h"
@@ -17,15 +19,7 @@ using timestep_sinusoid::Problem;
 constexpr int64_t kGrainElements = 8192;
 
 const SinusoidCpuKernels& Kernels(Isa isa) {
-  switch (isa) {
-    case Isa::kV4:
-      return kSinusoidCpuKernelsV4;
-    case Isa::kV3:
-      return kSinusoidCpuKernelsV3;
-    case Isa::kBase:
-      break;
-  }
-  return kSinusoidCpuKernelsBase;
+  return PickByIsa(isa, kSinusoidCpuKernelsBase, kSinusoidCpuKernelsV3, kSinusoidCpuKernelsV4);
 }
 
 int Index(DType dtype) { return dtype == DType::kF32 ? 0 : dtype == DType::kF16 ? 1 : 2; }
@@ -48,15 +42,7 @@ std::vector<float> Frequencies(const SinusoidCpuKernels& kernels, const Problem&
 template <typename Body>
 void ForEachRow(const KernelArgs& args, const Problem& problem, const Body& body) {
   const int64_t grain = std::max<int64_t>(1, kGrainElements / (2 * problem.half));
-  const auto guarded = [&body](int64_t begin, int64_t end) {
-    const FpEnvironment environment;
-    body(begin, end);
-  };
-  if (args.pool != nullptr && problem.rows > grain) {
-    args.pool->ParallelFor(problem.rows, grain, guarded);
-  } else {
-    guarded(0, problem.rows);
-  }
+  ForEachRange(args.pool, problem.rows, grain, body);
 }
 
 }  // namespace
