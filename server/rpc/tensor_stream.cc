@@ -212,6 +212,20 @@ class UploadReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
 };
 
 class DownloadReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
+  // The end of the stream, which waits for the pieces: whoever lets go of the last one brings it.
+  struct Ending {
+    explicit Ending(DownloadReactor* reactor_in) : reactor(reactor_in) {}
+    ~Ending() { reactor->Finish(reactor->status_); }
+    Ending(const Ending&) = delete;
+    Ending& operator=(const Ending&) = delete;
+    DownloadReactor* const reactor;
+  };
+  // What a piece keeps until the transport is done with it. Its bytes go first.
+  struct Piece {
+    std::shared_ptr<const Ending> ending;
+    std::shared_ptr<const void> bytes;
+  };
+
  public:
   DownloadReactor(const TensorServiceContext& service, grpc::CallbackServerContext* context,
                   const grpc::ByteBuffer* request)
@@ -220,6 +234,7 @@ class DownloadReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> 
       Finish(guard_.Refuse(status));
       return;
     }
+    ending_ = std::make_shared<const Ending>(this);
     StartWrite(&buffer_);
   }
 
@@ -240,6 +255,7 @@ class DownloadReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> 
       return;
     }
     bytes_ += bytes->size;
+    bytes->owner = std::make_shared<Piece>(Piece{ending_, std::move(bytes->owner)});
     FillBuffer(wire::EncodeChunk(rlk::v1::DownloadResponse::kDataFieldNumber, *bytes), &buffer_);
     StartWrite(&buffer_);
   }
@@ -259,19 +275,23 @@ class DownloadReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> 
     return absl::OkStatus();
   }
 
-  void End(const grpc::Status& status) {
-    // The tensor may be written into again before the caller hears of the end.
+  // A write is done before the transport lets go of its bytes. The caller hears of the end after
+  // that, so that the tensor may be written into again, or its room be used, once it was read.
+  void End(grpc::Status status) {
     download_.reset();
     if (bytes_ > 0 && guard_.service().on_stream_bytes) {
       guard_.service().on_stream_bytes(false, bytes_);
     }
-    Finish(status);
+    status_ = std::move(status);
+    ending_.reset();
   }
 
   StreamGuard guard_;
   grpc::ByteBuffer buffer_;
   std::unique_ptr<TensorDownload> download_;
   int64_t bytes_ = 0;
+  grpc::Status status_;
+  std::shared_ptr<const Ending> ending_;
 };
 
 }  // namespace

@@ -40,7 +40,7 @@ class Peer {
   std::unique_ptr<grpc::ClientContext> Context() const {
     auto context = std::make_unique<grpc::ClientContext>();
     context->AddMetadata("rlk-session", session_.token());
-    context->set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+    context->set_deadline(std::chrono::system_clock::now() + std::chrono::minutes(10));
     return context;
   }
 

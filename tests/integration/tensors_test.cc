@@ -141,6 +141,33 @@ TEST_F(TensorsTest, AStreamEndsWithItsSession) {
   AwaitSeries(*server_, "rlk_leases", 0);
 }
 
+// Once a client has read a tensor to its end it may have it written in place, and a tensor that was
+// given back after that takes no room: the server is done with the bytes before the client hears of
+// the end.
+TEST_F(TensorsTest, ATensorThatWasReadIsFreeAtOnce) {
+  const Peer peer(server_->tcp());
+  auto request = ForwardOfSize(1 << 16);
+  TensorDescription tensor;
+  const auto header = Header(rlk::v1::DATA_TYPE_F32, {1 << 16});
+  ASSERT_TRUE(peer.Put(header, request.x().data(), &tensor).ok());
+  TensorHandle state = tensor.handle();
+  std::string back;
+  for (int64_t i = 0; i < Count(200, 20000); ++i) {
+    ASSERT_TRUE(peer.Get(state, &back).ok());
+    auto& outputs = *request.mutable_options()->mutable_outputs();
+    *outputs["y"].mutable_resident()->mutable_into() = state;
+    rlk::v1::FinalLogitSoftcapForwardResponse response;
+    const auto context = peer.Context();
+    const grpc::Status status =
+        peer.operators().FinalLogitSoftcapForward(context.get(), request, &response);
+    ASSERT_TRUE(status.ok()) << i << ": " << status.error_message();
+    state = response.y().resident();
+  }
+  ASSERT_TRUE(peer.Get(state, &back).ok());
+  ASSERT_TRUE(peer.Release(state).ok());
+  EXPECT_EQ(peer.Budget().resident_bytes(), 0);
+}
+
 // Whatever one session tries with the handle of another's tensor, there is no such tensor.
 TEST_F(TensorsTest, NobodyElseReachesATensor) {
   const Peer owner(server_->tcp()), other(server_->tcp());
@@ -262,10 +289,16 @@ TEST_F(TensorsTest, NothingStaysWithoutASession) {
 
 TEST_F(TensorsTest, TheLeaseOfAClientThatIsGoneGivesItsMemoryBack) {
   {
-    const Peer peer(server_->tcp(), /*lease_ms=*/200);
+    const Peer peer(server_->tcp());
     TensorDescription tensor;
     ASSERT_TRUE(peer.Put(Header(rlk::v1::DATA_TYPE_U8, {100}), Pattern(100), &tensor).ok());
     EXPECT_EQ(SeriesValue(Scrape(server_->metrics()), "rlk_leases"), 1);
+    // The last word of the client. A short lease from the start might end before the tensor is
+    // there.
+    rlk::v1::RenewSessionRequest request;
+    request.set_lease_ms(1);
+    rlk::v1::RenewSessionResponse response;
+    ASSERT_TRUE(peer.sessions().RenewSession(peer.Context().get(), request, &response).ok());
   }
   AwaitSeries(*server_, "rlk_leases", 0);
   AwaitSeries(*server_, "rlk_sessions", 0);
