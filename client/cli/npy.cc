@@ -225,7 +225,7 @@ absl::Status WriteNpy(const std::string& path, const client::Tensor& tensor) {
   std::string shape;
   for (int64_t size : tensor.shape()) shape += std::to_string(size) + ", ";
   // One size keeps its comma: (3,) is a tuple, (3) is not.
-  if (!shape.empty()) shape.resize(shape.size() - (tensor.shape().rank() > 1 ? 2 : 1));
+  if (!shape.empty()) shape.erase(shape.size() - (tensor.shape().rank() > 1 ? 2 : 1));
   std::string text = "{'descr': '";
   text += descr;
   text += "', 'fortran_order': False, 'shape': (";

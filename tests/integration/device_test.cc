@@ -165,7 +165,7 @@ TEST_F(DeviceTest, DrainLetsCallsInFlightFinishAndRefusesNewOnes) {
   control_->Hold();
   AsyncForward in_flight(stub_.get(), {});
   control_->AwaitArrivals(FakePoint::kLaunch, 1);
-  auto drained = std::async(std::launch::async, [&] { return server->server().Drain(0, 60); });
+  auto drained = std::async(std::launch::async, [&] { return server->server().Drain(0, 3600); });
   // Calls are still served for a moment; the first refusal says that the drain has begun.
   grpc::Status refused;
   std::vector<std::unique_ptr<AsyncForward>> early;

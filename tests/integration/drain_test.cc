@@ -45,25 +45,37 @@ TEST(DrainTest, TerminationFailsNoneOfTheCallsInFlight) {
   }
   process.Signal(SIGTERM);
 
-  // Probes: health is asked before each call is made, so a call that is refused after health had
-  // said SERVING would show refusals that come first.
-  std::atomic<int64_t> refused = 0, other = 0;
+  // Probes: health is asked before each call is made. It turns first, and calls are refused a delay
+  // later: one that is refused sooner after health had said SERVING shows that it did not.
+  constexpr std::chrono::seconds kDelay{1};
+  std::atomic<int64_t> refused = 0, other = 0, early = 0;
   int64_t probes = 0;
-  std::string health;
   {
     Pipeline late(1 << 20);
     while (refused == 0) {
-      health = CallRaw(channel, "/grpc.health.v1.Health/Check", "").bytes;
+      const auto asked = std::chrono::steady_clock::now();
+      const std::string health = CallRaw(channel, "/grpc.health.v1.Health/Check", "").bytes;
       ++probes;
-      late.Send(*stub, request, {}, [&](const FlyingCall&, const grpc::Status& status) {
+      late.Send(*stub, request, {}, [&, asked, health](const FlyingCall&, const grpc::Status& end) {
         // A probe that came before the end of the delay is a call in flight like the others.
-        if (status.ok()) return;
-        const bool draining = status.error_code() == grpc::StatusCode::UNAVAILABLE &&
-                              FactsOf(status).reason == ReasonName(Reason::kDraining);
+        if (end.ok()) return;
+        const bool draining = end.error_code() == grpc::StatusCode::UNAVAILABLE &&
+                              FactsOf(end).reason == ReasonName(Reason::kDraining);
+        const auto took = std::chrono::steady_clock::now() - asked;
+        early += health != "\x08\x02" && took < kDelay;
         ++(draining ? refused : other);
       });
     }
-    EXPECT_EQ(health, "\x08\x02");
+    EXPECT_EQ(CallRaw(channel, "/grpc.health.v1.Health/Check", "").bytes, "\x08\x02");
+    // All have arrived, so that none meets the end of the transport.
+    while (true) {
+      const std::string text = Scrape(process.metrics());
+      const double arrived =
+          SeriesValue(text, "rlk_inflight_requests") +
+          SeriesValue(text, "rlk_admission_rejections_total{reason=\"DRAINING\"}");
+      if (arrived == static_cast<double>(count + probes)) break;
+      std::this_thread::yield();
+    }
     EXPECT_EQ(right + wrong, 0) << "all calls were still held when the first was refused";
     process.Command("release");
     calls.Wait();
@@ -71,6 +83,7 @@ TEST(DrainTest, TerminationFailsNoneOfTheCallsInFlight) {
   EXPECT_EQ(right, count);
   EXPECT_EQ(wrong, 0);
   EXPECT_EQ(other, 0);
+  EXPECT_EQ(early, 0);
   EXPECT_EQ(process.Wait(), 0);
   printf("%lld calls in flight at SIGTERM: %lld right, %lld failed; %lld probes, %lld refused\n",
          static_cast<long long>(count), static_cast<long long>(right.load()),

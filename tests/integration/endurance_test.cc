@@ -63,17 +63,28 @@ std::map<int, int64_t> SendImpatientCalls(const TestServer& server, int64_t coun
   return ends;
 }
 
-void ExpectAllEnded(const TestServer& server, const std::map<int, int64_t>& ends, int64_t count) {
+// A call that its caller gave up may reach the server later, so nothing is said of the server here.
+void ExpectEnds(const std::map<int, int64_t>& ends, int64_t count) {
   int64_t sum = 0;
   for (const auto& [code, number] : ends) {
     sum += number;
     printf("code %d: %lld calls\n", code, static_cast<long long>(number));
+    // The window counts the calls that callers wait for: on a slow machine those that were given
+    // up can fill the queue.
     EXPECT_TRUE(code == grpc::StatusCode::OK || code == grpc::StatusCode::CANCELLED ||
-                code == grpc::StatusCode::DEADLINE_EXCEEDED)
+                code == grpc::StatusCode::DEADLINE_EXCEEDED ||
+                code == grpc::StatusCode::RESOURCE_EXHAUSTED)
         << code;
   }
   EXPECT_EQ(sum, count);
-  while (SeriesValue(Scrape(server.metrics()), "rlk_inflight_requests") != 0) {
+}
+
+// Scrapes until `settled` holds; of counts that do not agree it never does.
+template <typename Settled>
+std::string AwaitMetrics(const TestServer& server, Settled settled) {
+  while (true) {
+    std::string metrics = Scrape(server.metrics());
+    if (SeriesValue(metrics, "rlk_inflight_requests") == 0 && settled(metrics)) return metrics;
     std::this_thread::yield();
   }
 }
@@ -87,15 +98,20 @@ void PrintStages(const std::string& metrics) {
 TEST(EnduranceTest, ImpatientCallersOnTheHost) {
   const int64_t count = Count(2000, 100000);
   TestServer server;
-  ExpectAllEnded(server, SendImpatientCalls(server, count), count);
-  const std::string metrics = Scrape(server.metrics());
-  PrintStages(metrics);
-  EXPECT_EQ(SeriesValue(metrics, "rlk_queue_depth{device=\"cpu:0\"}"), 0);
-  EXPECT_EQ(SeriesValue(metrics, "rlk_queue_bytes{device=\"cpu:0\"}"), 0);
+  ExpectEnds(SendImpatientCalls(server, count), count);
+  PrintStages(AwaitMetrics(server, [](const std::string& metrics) {
+    return SeriesValue(metrics, "rlk_queue_depth{device=\"cpu:0\"}") == 0 &&
+           SeriesValue(metrics, "rlk_queue_bytes{device=\"cpu:0\"}") == 0;
+  }));
+}
+
+double GivenUpBeforeLaunch(const std::string& metrics) {
+  return Cancelled(metrics, "queue") + Cancelled(metrics, "stage_in") +
+         Cancelled(metrics, "launch");
 }
 
 // The launches are counted: one for each call that was answered or given up after it, none for a
-// call that was given up before.
+// call that was given up before. A launch too many is never made up for.
 TEST(EnduranceTest, NoKernelRunsForACallerWhoIsGone) {
   const int64_t count = Count(2000, 100000);
   const auto control = std::make_shared<FakeControl>();
@@ -103,16 +119,26 @@ TEST(EnduranceTest, NoKernelRunsForACallerWhoIsGone) {
   hooks.devices = MakeFakeGpus({control});
   hooks.fill_registry = FillFakeGpuRegistry;
   TestServer server(TestOptions(), std::move(hooks));
-  ExpectAllEnded(server, SendImpatientCalls(server, count), count);
-  const std::string metrics = Scrape(server.metrics());
-  PrintStages(metrics);
-  const double before =
-      Cancelled(metrics, "queue") + Cancelled(metrics, "stage_in") + Cancelled(metrics, "launch");
-  EXPECT_GT(before, 0);
-  EXPECT_EQ(static_cast<double>(control->arrivals(FakePoint::kLaunch)),
-            Requests(metrics, "OK") + Cancelled(metrics, "stage_out"));
-  EXPECT_EQ(Requests(metrics, "CANCELLED") + Requests(metrics, "DEADLINE_EXCEEDED"),
-            before + Cancelled(metrics, "stage_out"));
+  ExpectEnds(SendImpatientCalls(server, count), count);
+  // On a fast machine all may have been launched in time: a device that stands still is not.
+  while (GivenUpBeforeLaunch(Scrape(server.metrics())) == 0) {
+    control->Hold();
+    const auto stub = ActivationService::NewStub(DefaultChannel(server.tcp()));
+    Pipeline calls(64);
+    for (int i = 0; i < 64; ++i) {
+      calls.Send(*stub, ForwardRequest(), microseconds(5000),
+                 [](const FlyingCall&, const grpc::Status& end) { EXPECT_FALSE(end.ok()); });
+    }
+    calls.Wait();
+    control->Release();
+  }
+  PrintStages(AwaitMetrics(server, [&control](const std::string& metrics) {
+    const double after = Cancelled(metrics, "stage_out");
+    return static_cast<double>(control->arrivals(FakePoint::kLaunch)) ==
+               Requests(metrics, "OK") + after &&
+           Requests(metrics, "CANCELLED") + Requests(metrics, "DEADLINE_EXCEEDED") ==
+               GivenUpBeforeLaunch(metrics) + after;
+  }));
 }
 
 TEST(EnduranceTest, CallsLeaveNoMemoryBehind) {

@@ -174,7 +174,8 @@ INSTANTIATE_TEST_SUITE_P(Points, FaultAt, testing::ValuesIn(kFaults),
 
 TEST_F(FaultTest, AKernelThatHangsCostsItsDevice) {
   server::Options options = TestOptions();
-  options.watchdog_ms = 50;
+  // Long enough that a kernel that does not hang is through, however busy the machine is.
+  options.watchdog_ms = 2000;
   StartServer(options);
   first_->Hold();
   FinalLogitSoftcapForwardResponse response;
@@ -192,14 +193,17 @@ TEST(FaultProcessTest, TheLossOfTheLastDeviceEndsTheProcess) {
   const struct {
     const char* what;
     std::string command;
+    const char* watchdog_ms;
   } cases[] = {
       {"a sticky error",
-       "fail " + std::to_string(static_cast<int>(FakePoint::kLaunch)) + " 1 sticky"},
-      {"a kernel that hangs", "hold"},
+       "fail " + std::to_string(static_cast<int>(FakePoint::kLaunch)) + " 1 sticky", "600000"},
+      // The call before, which does not hang, is watched too.
+      {"a kernel that hangs", "hold", "2000"},
   };
   for (const auto& c : cases) {
     SCOPED_TRACE(c.what);
-    ServerProcess process({"--listen=127.0.0.1:0", "--metrics=127.0.0.1:0", "--watchdog-ms=100",
+    ServerProcess process({"--listen=127.0.0.1:0", "--metrics=127.0.0.1:0",
+                           std::string("--watchdog-ms=") + c.watchdog_ms,
                            "--selftest-interval-seconds=0", "--drain-seconds=5"},
                           ServerProcess::Program::kFaultyServer);
     const std::string target = process.listen();

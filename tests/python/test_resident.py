@@ -1,12 +1,14 @@
 """Tensors that stay on the server, and calls that are too large for a message."""
 
 import asyncio
+import queue
 import signal
 import subprocess
 import sys
 import textwrap
 import time
 
+import grpc
 import ml_dtypes
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from conftest import PACKAGE, Server
 
 import rlk
 from rlk import _session
+from rlk._proto import session_pb2
 
 
 @pytest.fixture(params=["tcp", "unix"])
@@ -201,9 +204,9 @@ def test_a_killed_client_leaves_nothing(own_server, way):
     program = textwrap.dedent(
         f"""
         import numpy as np, rlk, sys, time
-        client = rlk.connect({getattr(server, way)!r}, session_lease=0.5)
+        client = rlk.connect({getattr(server, way)!r})
         client.put(np.zeros(1000))
-        print("ready", flush=True)
+        print(client.session(), flush=True)
         time.sleep(600)
         """
     )
@@ -213,18 +216,43 @@ def test_a_killed_client_leaves_nothing(own_server, way):
         env={"PYTHONPATH": str(PACKAGE)},
         text=True,
     ) as process:
-        assert process.stdout.readline() == "ready\n"
+        token = process.stdout.readline().strip()
+        assert len(token) == 32
         assert gauge(server, "rlk_leases") == 1
         process.send_signal(signal.SIGKILL)
+    if way == "tcp":
+        # The lease is long, so that a slow machine does not end it before; and cut short now.
+        with grpc.insecure_channel(server.tcp) as channel:
+            channel.unary_unary(_session.SERVICE + "RenewSession")(
+                session_pb2.RenewSessionRequest(lease_ms=1).SerializeToString(),
+                metadata=[(_session.KEY, token)],
+            )
     await_gauge(server, "rlk_leases", 0)
     await_gauge(server, "rlk_sessions", 0)
 
 
-def test_a_session_outlives_its_lease_while_the_client_lives(server):
-    with rlk.connect(server.tcp, timeout=60, session_lease=0.3) as client:
+def test_a_session_is_renewed_while_the_client_lives(server, monkeypatch):
+    # That a renewal prolongs the lease is the server's part, tested there with a clock of its own;
+    # a short lease here would end on a machine that stands still for so long.
+    intervals, renewed = [], queue.SimpleQueue()
+    renew = _session.SessionHolder._renew
+
+    def hurried(holder, call, interval):
+        def watched(*arguments):
+            response = call(*arguments)
+            renewed.put(arguments[0])
+            return response
+
+        intervals.append(interval)
+        renew(holder, watched, 0.001)
+
+    monkeypatch.setattr(_session.SessionHolder, "_renew", hurried)
+    with rlk.connect(server.tcp, timeout=60, session_lease=90) as client:
         held = client.put(np.arange(3))
-        time.sleep(1.0)
+        for _ in range(3):
+            assert renewed.get(timeout=300) == _session.SERVICE + "RenewSession"
         np.testing.assert_array_equal(held.get(), np.arange(3))
+    assert intervals == [30]
 
 
 def test_side_socket_only_beside_unix_addresses(server):

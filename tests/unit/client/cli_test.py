@@ -170,7 +170,7 @@ def check_tensors(rlk, directory):
     rlk.json("rm", put["handle"], y["handle"], *session)
     rlk.json("rm", put["handle"], *session)
     check("rm frees", rlk.json("ls", *session)["tensors"] == [])
-    rlk.json("session", "renew", "--ttl", "5", *session)
+    rlk.json("session", "renew", "--ttl", "500", *session)
     rlk.json("session", "close", *session)
     error = rlk.json("ls", *session, code=1)["error"]
     check("a closed session is none", error["code"] == "UNAUTHENTICATED", error)

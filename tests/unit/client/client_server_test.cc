@@ -243,9 +243,10 @@ TEST_P(ClientServerTest, CallbacksAndAbandonedCalls) {
   const Tensor x = Ramp({5});
   CallRequest request{.method = "final_logit_softcap.forward"};
   request.inputs = {{"x", x.ref()}};
-  std::promise<absl::Status> done;
-  client().CallThen(request, [&](auto result) { done.set_value(result.status()); });
-  EXPECT_TRUE(done.get_future().get().ok());
+  // Shared: the other thread may still be inside set_value when the status is here.
+  const auto done = std::make_shared<std::promise<absl::Status>>();
+  client().CallThen(request, [done](auto result) { done->set_value(result.status()); });
+  EXPECT_TRUE(done->get_future().get().ok());
   for (int i = 0; i < 20; ++i) client().CallAsync(request);  // dropped at once
   PendingCall cancelled = client().CallAsync(request);
   cancelled.Cancel();
