@@ -1,31 +1,26 @@
 #include "server/server.h"
 
-#include <arpa/inet.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
-#include <netdb.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <chrono>
 #include <condition_variable>
-#include <cstring>
 #include <mutex>
 #include <optional>
 #include <thread>
 #include <utility>
 
-#include "absl/strings/str_replace.h"
 #include "kernels/core/status.h"
 #include "proto/wire/signatures.h"
+#include "server/bind_problem.h"
 #include "server/devices.h"
 #include "server/engine/engine.h"
 #include "server/log/json.h"
@@ -34,6 +29,7 @@
 #include "server/rpc/connection_bound.h"
 #include "server/rpc/health.h"
 #include "server/rpc/operator_service.h"
+#include "server/rpc/parity_service.h"
 #include "server/rpc/server_service.h"
 #include "server/rpc/session_service.h"
 #include "server/rpc/side_socket.h"
@@ -57,44 +53,16 @@ constexpr double kRefuseSeconds = 0.1;
 // Health watches and reflection streams do not hold up a drain.
 constexpr auto kStreamGrace = std::chrono::milliseconds(100);
 constexpr std::string_view kServerServiceName = "rlk.v1.ServerService";
+constexpr std::string_view kParityServiceName = "rlk.v1.ParityService";
 constexpr std::string_view kSessionServiceName = "rlk.v1.SessionService";
 constexpr std::string_view kTensorServiceName = "rlk.v1.TensorService";
 
+// Comparisons read memory at its speed: more threads would only take turns.
+constexpr int kParityThreads = 2;
+constexpr int64_t kParityWaitingMax = 32;
+
 std::chrono::nanoseconds Seconds(double seconds) {
   return std::chrono::nanoseconds(static_cast<int64_t>(seconds * 1e9));
-}
-
-// gRPC takes %41 for A, even where it is the name of a file.
-std::string UnixTarget(const std::string& path) {
-  return "unix:" + absl::StrReplaceAll(path, {{"%", "%25"}});
-}
-
-// Whoever listens does not say why it could not; a bind of our own does. `otherwise` where that one
-// can.
-std::string BindProblem(const std::string& address, std::string otherwise) {
-  const size_t colon = address.rfind(':');
-  std::string host = address.substr(0, colon);
-  if (host.size() > 2 && host.front() == '[') host = host.substr(1, host.size() - 2);
-  addrinfo hints = {};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
-  addrinfo* found = nullptr;
-  const int error = getaddrinfo(host.c_str(), address.c_str() + colon + 1, &hints, &found);
-  if (error != 0) return gai_strerror(error);
-  std::string problem = std::move(otherwise);
-  for (const addrinfo* entry = found; entry != nullptr; entry = entry->ai_next) {
-    const int fd = socket(entry->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0) continue;
-    if (bind(fd, entry->ai_addr, entry->ai_addrlen) != 0) problem = strerror(errno);
-    close(fd);
-  }
-  freeaddrinfo(found);
-  return problem;
-}
-
-absl::Status ListenError(const char* flag, const std::string& address, const std::string& why,
-                         std::string_view allowed = "an address that is free") {
-  return InvalidArgument(Reason::kUnknownOption, flag, address, allowed, "cannot listen: " + why);
 }
 
 // Logs how long each phase of the start took.
@@ -218,6 +186,8 @@ struct Server::Impl {
   OperatorServiceContext context;
   SessionServiceContext session_context;
   TensorServiceContext tensor_context;
+  ParityServiceContext parity_context;
+  std::unique_ptr<WorkPool> parity_pool;
   std::vector<std::unique_ptr<grpc::Service>> services;
   std::vector<std::string> service_names;
   std::optional<UnixSocketPath> unix_socket;
@@ -236,6 +206,7 @@ struct Server::Impl {
   void MakeEngine(const Options& options, DeviceSet set, const Provenance& provenance);
   void MakeStore(const Options& options, const std::vector<std::unique_ptr<Device>>& devices);
   absl::Status MakeServices(const Options& options, ServerFacts facts);
+  void SetParity();
   absl::Status Listen(const Options& options);
   absl::Status ListenBeside(const Options& options);
   absl::Status StartMetrics(const Options& options);
@@ -268,6 +239,7 @@ void Server::Impl::MakeStore(const Options& options,
                              const std::vector<std::unique_ptr<Device>>& devices) {
   std::vector<Device*> places;
   for (const auto& device : devices) places.push_back(device.get());
+  parity_context.devices = places;
   store = std::make_unique<TensorStore>(
       TensorStoreOptions{.limits = options.limits, .server_id = addresses.server_id},
       std::move(places));
@@ -298,6 +270,7 @@ absl::Status Server::Impl::MakeServices(const Options& options, ServerFacts fact
   };
   tensor_context.on_rejected = [sink = metrics.get()](Reason reason) { sink->OnRejected(reason); };
   tensor_context.weights_root = options.weights_root;
+  SetParity();
   for (const google::protobuf::FileDescriptor* file : wire::OperatorFiles()) {
     for (int i = 0; i < file->service_count(); ++i) {
       RLK_ASSIGN_OR_RETURN(auto service, MakeOperatorService(file->service(i), context));
@@ -311,7 +284,23 @@ absl::Status Server::Impl::MakeServices(const Options& options, ServerFacts fact
   service_names.emplace_back(kSessionServiceName);
   services.push_back(MakeTensorService(tensor_context));
   service_names.emplace_back(kTensorServiceName);
+  services.push_back(MakeParityService(parity_context));
+  service_names.emplace_back(kParityServiceName);
   return absl::OkStatus();
+}
+
+void Server::Impl::SetParity() {
+  parity_pool = std::make_unique<WorkPool>(kParityThreads, kParityWaitingMax);
+  parity_context.engine = engine.get();
+  parity_context.sessions = sessions.get();
+  parity_context.store = store.get();
+  parity_context.pool = parity_pool.get();
+  parity_context.logger = logger;
+  parity_context.counter = &counter;
+  parity_context.on_comparison = [sink = metrics.get()](const Comparison& comparison) {
+    sink->OnComparison(comparison);
+  };
+  parity_context.on_rejected = [sink = metrics.get()](Reason reason) { sink->OnRejected(reason); };
 }
 
 absl::Status Server::Impl::Listen(const Options& options) {

@@ -11,6 +11,7 @@
 #include "rlk/v1/contract.pb.h"
 #include "rlk/v1/linear.pb.h"
 #include "rlk/v1/norm.pb.h"
+#include "rlk/v1/parity.pb.h"
 #include "rlk/v1/server.pb.h"
 #include "rlk/v1/session.pb.h"
 #include "rlk/v1/tensor.pb.h"
@@ -31,6 +32,7 @@ std::vector<const FileDescriptor*> ApiFiles() {
       rlk::v1::GetInfoRequest::descriptor()->file(),
       rlk::v1::OpenSessionRequest::descriptor()->file(),
       rlk::v1::UploadRequest::descriptor()->file(),
+      rlk::v1::CompareRequest::descriptor()->file(),
   };
   for (const FileDescriptor* file : OperatorFiles()) files.push_back(file);
   return files;

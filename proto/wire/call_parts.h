@@ -18,6 +18,9 @@
 
 namespace rlk::wire {
 
+// INVALID_ARGUMENT (kMessageTooLarge) above limits.inline_bytes_max.
+absl::Status CheckMessageSize(const InputBytes& bytes, const Limits& limits);
+
 // A tensor's header as it was given.
 struct TensorHead {
   DType dtype = DType::kUnspecified;

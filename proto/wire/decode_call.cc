@@ -17,16 +17,6 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
 
-absl::Status CheckMessageSize(const InputBytes& bytes, const Limits& limits) {
-  int64_t size = 0;
-  for (const auto& piece : bytes.pieces) size += static_cast<int64_t>(piece.size());
-  if (size <= limits.inline_bytes_max) return absl::OkStatus();
-  return InvalidArgument(
-      Reason::kMessageTooLarge, "request", absl::StrCat(size, " bytes"),
-      absl::StrCat("at most ", limits.inline_bytes_max, " bytes (inline_bytes_max)"),
-      "the message is too large");
-}
-
 // Fills Call from the parts of a split message.
 class CallDecoder {
  public:
@@ -128,6 +118,16 @@ class CallDecoder {
 };
 
 }  // namespace
+
+absl::Status CheckMessageSize(const InputBytes& bytes, const Limits& limits) {
+  int64_t size = 0;
+  for (const auto& piece : bytes.pieces) size += static_cast<int64_t>(piece.size());
+  if (size <= limits.inline_bytes_max) return absl::OkStatus();
+  return InvalidArgument(
+      Reason::kMessageTooLarge, "request", absl::StrCat(size, " bytes"),
+      absl::StrCat("at most ", limits.inline_bytes_max, " bytes (inline_bytes_max)"),
+      "the message is too large");
+}
 
 absl::StatusOr<Call> DecodeAnyCall(const Method& method, const Descriptor* descriptor,
                                    const InputBytes& bytes, const Limits& limits) {

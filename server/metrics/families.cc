@@ -125,6 +125,7 @@ Families::Families(const Registry& methods_registry, const std::vector<DeviceInf
   AddBytes();
   AddRejections();
   AddDeterminism(methods_registry);
+  AddComparisons();
   AddDevices(infos);
   GaugeFamily(registry, "rlk_build_info", "Facts about the binary; always 1.")
       .Add({{"version", labels.version},
@@ -241,14 +242,32 @@ void Families::AddDeterminism(const Registry& methods_registry) {
       selftests[name][i] = &selftest.Add({{"operator", name}, {"result", kResults[i]}});
     }
   }
-  auto& parity = CounterFamily(registry, "rlk_parity_checks_total",
-                               "Comparisons with another implementation.");
-  parity.Add({{"result", "equal"}});
-  parity.Add({{"result", "different"}});
-  HistogramFamily(registry, "rlk_parity_max_ulp", "Largest difference of a comparison, in ULP.")
-      .Add({}, Powers(1, 4, 12));
   CounterFamily(registry, "rlk_replays_total", "Recorded calls that were replayed.").Add({});
   CounterFamily(registry, "rlk_replay_mismatches_total", "Replays with different bits.").Add({});
+}
+
+void Families::AddComparisons() {
+  auto& checks = CounterFamily(registry, "rlk_parity_checks_total",
+                               "Comparisons of two tensors, by what they judge.");
+  auto& mismatches = CounterFamily(registry, "rlk_parity_mismatch_elements_total",
+                                   "Elements with other bits in comparisons of two tensors.");
+  auto& nan_created =
+      CounterFamily(registry, "rlk_nan_created_total",
+                    "Elements that are NaN on the left side of a comparison alone.");
+  constexpr std::array<const char*, kJudgmentCount> kJudgments = {"accuracy", "invariance",
+                                                                  "parity"};
+  for (size_t i = 0; i < kJudgmentCount; ++i) {
+    const Labels labels = {{"judgment", kJudgments[i]}};
+    for (const int passed : {0, 1}) {
+      comparisons[i].results[static_cast<size_t>(passed)] =
+          &checks.Add({{"judgment", kJudgments[i]}, {"result", passed ? "pass" : "fail"}});
+    }
+    comparisons[i].mismatches = &mismatches.Add(labels);
+    comparisons[i].nan_created = &nan_created.Add(labels);
+  }
+  parity_max_ulp = &HistogramFamily(registry, "rlk_parity_max_ulp",
+                                    "Largest difference of a comparison, in ULP.")
+                        .Add({}, Powers(1, 4, 12));
 }
 
 void Families::AddDevices(const std::vector<DeviceInfo>& infos) {

@@ -41,6 +41,7 @@ inline constexpr std::array<const char*, 5> kTransports = {"inline", "stream", "
 enum Transport { kInline, kStream, kResident };
 inline constexpr int kCancelStageCount = 4;
 inline constexpr int kSelftestResultCount = 3;
+inline constexpr size_t kJudgmentCount = 3;
 
 // What a call of one method touches.
 struct MethodSeries {
@@ -48,6 +49,14 @@ struct MethodSeries {
   prometheus::Histogram* duration = nullptr;
   prometheus::Counter* fallback = nullptr;
   prometheus::Counter* nonfinite = nullptr;
+};
+
+// What comparisons of one judgment found.
+struct ComparisonSeries {
+  // [fail 0, pass 1]
+  std::array<prometheus::Counter*, 2> results = {};
+  prometheus::Counter* mismatches = nullptr;
+  prometheus::Counter* nan_created = nullptr;
 };
 
 struct DeviceSeries {
@@ -86,12 +95,16 @@ struct Families {
   std::array<std::array<prometheus::Counter*, 2>, 2> verifications = {};
   std::map<std::string, std::array<prometheus::Counter*, kSelftestResultCount>, std::less<>>
       selftests;
+  // [judgment]
+  std::array<ComparisonSeries, kJudgmentCount> comparisons = {};
+  prometheus::Histogram* parity_max_ulp = nullptr;
 
  private:
   void AddCalls(const Registry& methods_registry);
   void AddBytes();
   void AddRejections();
   void AddDeterminism(const Registry& methods_registry);
+  void AddComparisons();
   void AddDevices(const std::vector<DeviceInfo>& infos);
 };
 

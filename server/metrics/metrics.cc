@@ -194,6 +194,16 @@ void Metrics::OnSelftest(std::string_view operator_name, SelftestResult result) 
   Increment(found->second[static_cast<size_t>(result)]);
 }
 
+void Metrics::OnComparison(const Comparison& comparison) {
+  const auto judgment = static_cast<size_t>(comparison.judgment) - 1;
+  if (judgment >= kJudgmentCount) return;
+  const ComparisonSeries& series = impl_->families.comparisons[judgment];
+  Increment(series.results[comparison.passed ? 1 : 0]);
+  series.mismatches->Increment(static_cast<double>(comparison.mismatched()));
+  series.nan_created->Increment(static_cast<double>(comparison.stats.counts[compare::kNanLeft]));
+  impl_->families.parity_max_ulp->Observe(static_cast<double>(comparison.stats.extremes.ulp));
+}
+
 void Metrics::SetConnectionsRefused(int64_t (*refused)()) {
   const std::lock_guard lock(impl_->mutex);
   impl_->refused = refused;

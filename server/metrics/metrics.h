@@ -12,6 +12,7 @@
 #include "kernels/registry/registry.h"
 #include "server/engine/device.h"
 #include "server/engine/observer.h"
+#include "server/parity/comparison.h"
 
 namespace rlk::server {
 
@@ -56,6 +57,8 @@ class Metrics final : public Observer {
   void OnStream(bool in, int64_t bytes);
   // From handing a reply to the transport until the transport is done with it.
   void OnSent(int64_t ns);
+  // One that a caller was told of.
+  void OnComparison(const Comparison& comparison);
   void OnSelftest(std::string_view operator_name, SelftestResult result);
 
   // One line a family: name, type, label names. The committed list is tests/golden/metrics.txt.

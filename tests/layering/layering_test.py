@@ -17,6 +17,7 @@ MODULES = {
     "arith": "kernels/arith/",
     "registry": "kernels/registry/",
     "digest": "kernels/digest/",
+    "compare": "kernels/compare/",
     "cuda": "kernels/cuda/",
     "device": "kernels/device/",
     "linear": "kernels/linear/",
@@ -35,14 +36,15 @@ MODULES = {
     "tests": "tests/",
 }
 
-KERNELS = {"core", "arith", "registry", "digest", "cuda", "device", "linear", "ops", "builtin"}
-ENGINE = {"core", "arith", "registry", "digest", "engine"}
+KERNELS = {"core", "arith", "registry", "digest", "compare", "cuda", "device", "linear", "ops", "builtin"}
+ENGINE = {"core", "arith", "registry", "digest", "compare", "engine"}
 
 # What each module may include; itself is always allowed. Tests may include everything.
 ALLOWED = {
     "core": set(),
     "arith": {"core"},
     "digest": {"core"},
+    "compare": {"core", "arith"},
     "registry": {"core", "digest"},
     "cuda": {"core"},
     "device": {"core", "arith", "cuda"},
@@ -50,12 +52,12 @@ ALLOWED = {
     "ops": {"core", "arith", "registry", "digest", "cuda", "device", "linear"},
     "builtin": KERNELS,
     "wire": {"core", "registry", "digest"},
-    "engine": {"core", "arith", "registry", "digest"},
+    "engine": {"core", "arith", "registry", "digest", "compare"},
     "log": {"core"},
     "sessions": {"core", "registry"},
     "tensors": ENGINE | {"log", "sessions"},
     "parity": ENGINE | {"tensors", "log"},
-    "metrics": ENGINE | {"log"},
+    "metrics": ENGINE | {"log", "tensors", "parity"},
     "rpc": ENGINE | {"sessions", "tensors", "parity", "metrics", "log", "wire", "builtin"},
     "server": ENGINE | {"sessions", "tensors", "parity", "metrics", "log", "wire", "builtin", "rpc"},
     "client": {"core", "registry", "digest", "wire"},
