@@ -212,13 +212,20 @@ class UploadReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
 };
 
 class DownloadReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
-  // The end of the stream, which waits for the pieces: whoever lets go of the last one brings it.
-  struct Ending {
-    explicit Ending(DownloadReactor* reactor_in) : reactor(reactor_in) {}
-    ~Ending() { reactor->Finish(reactor->status_); }
+  // The good end of a stream, which waits for the pieces: who lets go of the last one brings it.
+  class Ending {
+   public:
+    explicit Ending(DownloadReactor* reactor) : reactor_(reactor) {}
+    ~Ending() {
+      if (reactor_ != nullptr) reactor_->Finish(grpc::Status::OK);
+    }
     Ending(const Ending&) = delete;
     Ending& operator=(const Ending&) = delete;
-    DownloadReactor* const reactor;
+    // Only by who holds it, before it lets go.
+    void Forget() { reactor_ = nullptr; }
+
+   private:
+    DownloadReactor* reactor_;
   };
   // What a piece keeps until the transport is done with it. Its bytes go first.
   struct Piece {
@@ -234,7 +241,7 @@ class DownloadReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> 
       Finish(guard_.Refuse(status));
       return;
     }
-    ending_ = std::make_shared<const Ending>(this);
+    ending_ = std::make_shared<Ending>(this);
     StartWrite(&buffer_);
   }
 
@@ -275,23 +282,27 @@ class DownloadReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> 
     return absl::OkStatus();
   }
 
-  // A write is done before the transport lets go of its bytes. The caller hears of the end after
-  // that, so that the tensor may be written into again, or its room be used, once it was read.
-  void End(grpc::Status status) {
+  // A write is done before the transport lets go of its bytes. The caller hears of a good end after
+  // that, so that the tensor may be written into again, or its room be used, once it was read. What
+  // a stream that broke off has not sent stays in the transport until the stream is finished.
+  void End(const grpc::Status& status) {
     download_.reset();
     if (bytes_ > 0 && guard_.service().on_stream_bytes) {
       guard_.service().on_stream_bytes(false, bytes_);
     }
-    status_ = std::move(status);
-    ending_.reset();
+    if (status.ok()) {
+      ending_.reset();
+      return;
+    }
+    ending_->Forget();
+    Finish(status);
   }
 
   StreamGuard guard_;
   grpc::ByteBuffer buffer_;
   std::unique_ptr<TensorDownload> download_;
   int64_t bytes_ = 0;
-  grpc::Status status_;
-  std::shared_ptr<const Ending> ending_;
+  std::shared_ptr<Ending> ending_;
 };
 
 }  // namespace

@@ -30,7 +30,8 @@ struct Served {
   const Descriptor* response = nullptr;
 };
 
-// The server's engine with small limits, so that a mutated shape does not ask for gigabytes.
+// The server's engine with small limits, so that a mutated shape does not ask for gigabytes, nor,
+// with strides of 0, for the work of that many elements.
 struct Path {
   Path() {
     RegisterBuiltin({}, registry);
@@ -47,6 +48,7 @@ struct Path {
       served.push_back(
           {registry.FindRpc(rpc), descriptor->input_type(), descriptor->output_type()});
     }
+    options.limits.call_bytes_max = 256 << 10;
     options.limits.inline_bytes_max = 64 << 10;
     options.limits.reference_elements_max = 4096;
     options.lanes = 1;

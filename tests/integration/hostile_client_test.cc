@@ -1,4 +1,5 @@
-// Clients that never read their replies, or never finish their requests: what they hold is bounded.
+// Clients that never read their replies or streams, or never finish their requests: what they hold
+// is bounded.
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -7,6 +8,7 @@
 
 #include "tests/integration/fixture.h"
 #include "tests/integration/http2_bytes.h"
+#include "tests/integration/peer.h"
 #include "tests/integration/server_process.h"
 
 namespace rlk::test {
@@ -101,6 +103,54 @@ TEST(HostileClientTest, SmallRepliesThatNobodyReadsAreBoundedTogether) {
   EXPECT_TRUE(Serves(process)) << "others are served meanwhile";
   close(fd);
   EXPECT_TRUE(Serves(process));
+}
+
+// What a download has not sent yet is the tensor itself: nothing is copied for a client that does
+// not read.
+TEST(HostileClientTest, DownloadsThatNobodyReadsHoldNothingMore) {
+  constexpr int kDownloads = 200;
+  constexpr int64_t kTensorBytes = int64_t{16} << 20;
+  ServerProcess process(
+      {"--listen=127.0.0.1:0", "--metrics=127.0.0.1:0", "--selftest-interval-seconds=0"});
+  const Peer owner(process.listen());
+  TensorDescription tensor;
+  const std::string bytes = Pattern(kTensorBytes);
+  ASSERT_TRUE(owner.Put(Header(rlk::v1::DATA_TYPE_U8, {kTensorBytes}), bytes, &tensor).ok());
+  std::string back;
+  ASSERT_TRUE(owner.Get(tensor.handle(), &back).ok());
+  const int64_t rss_before = process.rss_bytes();
+  // On a connection of their own, with the owner's token.
+  const auto stub = rlk::v1::TensorService::NewStub(DefaultChannel(process.listen()));
+  rlk::v1::DownloadRequest request;
+  *request.mutable_handle() = tensor.handle();
+  std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+  std::vector<std::unique_ptr<grpc::ClientReader<DownloadResponse>>> readers;
+  for (int i = 0; i < kDownloads; ++i) {
+    contexts.push_back(owner.Context());
+    readers.push_back(stub->Download(contexts.back().get(), request));
+    // The description; the data behind it is never asked for.
+    DownloadResponse first;
+    ASSERT_TRUE(readers.back()->Read(&first));
+    ASSERT_TRUE(first.has_tensor());
+  }
+  // Others are served meanwhile.
+  ASSERT_TRUE(owner.Get(tensor.handle(), &back).ok());
+  EXPECT_TRUE(back == bytes);
+  const int64_t held = process.rss_bytes() - rss_before;
+  printf("%lld KiB held for %d downloads of %lld MiB that nobody reads\n",
+         static_cast<long long>(held >> 10), kDownloads,
+         static_cast<long long>(kTensorBytes >> 20));
+  // A copy of one chunk each would be four times the slack.
+  EXPECT_LE(held, kSlackBytes);
+  for (const auto& context : contexts) context->TryCancel();
+  for (const auto& reader : readers) {
+    EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  }
+  // And what they pinned goes with them.
+  ASSERT_TRUE(owner.Release(tensor.handle()).ok());
+  while (SeriesValue(Scrape(process.metrics()), "rlk_resident_bytes") != 0) {
+    std::this_thread::yield();
+  }
 }
 
 TEST(HostileClientTest, RequestsThatNeverEndHoldNoMoreThanTheirWindow) {
