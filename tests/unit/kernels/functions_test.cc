@@ -2,6 +2,7 @@
 // (RLK_TEST_FULL=1) the maximum error against FP64 over all inputs.
 #include "kernels/arith/functions.h"
 
+#include <bit>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -147,9 +148,12 @@ void Measure(int function, uint32_t pattern, uint32_t bits, Measured& measured) 
   // Beyond FP32's range the result is an infinity and not compared; silu below -87 has a bound of
   // its own, in absolute terms.
   if (static_cast<Function>(function) == Function::kSilu && x < -87.0f) return;
-  const int exponent = std::max(std::ilogb(exact == 0 ? 0x1p-149 : exact), -126);
-  const double ulp = std::ldexp(1.0, exponent - 23);
-  const double error = std::abs(y - exact) / ulp;
+  // 2^exponent <= |exact| < 2^(exponent + 1), but no less than FP32's least normal exponent; below
+  // it the units are those of the subnormals. By its bits: four billion of these are made.
+  const uint64_t exact_bits = std::bit_cast<uint64_t>(exact);
+  const uint64_t exponent = std::max<uint64_t>(exact_bits >> 52 & 0x7ff, 1023 - 126);
+  const double per_ulp = std::bit_cast<double>((1023 + 1023 + 23 - exponent) << 52);
+  const double error = std::abs(y - exact) * per_ulp;
   ++measured.compared;
   if (FloatBits(static_cast<float>(exact)) != bits && y != exact) ++measured.not_rounded;
   if (error > measured.ulp_max) {
