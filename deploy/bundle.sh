@@ -75,7 +75,7 @@ build_all() {
   [[ -z "$arch" ]] || options+=("-DRLK_CUDA_ARCHITECTURES=$arch")
   cmake "${options[@]}"
   targets=(rlk-server rlk)
-  grep -q '^CMAKE_CUDA_COMPILER:' "$build/CMakeCache.txt" && targets+=(rlk_gpu_test rlk_gpu_bench)
+  grep -q '^CMAKE_CUDA_COMPILER:' "$build/CMakeCache.txt" && targets+=(rlk_gpu_test rlk_gpu_bench rlk_compare_bench)
   local ninja_targets=()
   local target
   for target in "${targets[@]}"; do
@@ -106,6 +106,7 @@ copy_files() {
   rm -rf "$out"
   mkdir -p "$out"/{bin,lib,python,tests/gpu}
   local binaries=("$build/server/rlk-server" "$build/client/rlk")
+  [[ ! -x "$build/tests/gpu/rlk_compare_bench" ]] || binaries+=("$build/tests/gpu/rlk_compare_bench")
   [[ ! -x "$build/tests/gpu/rlk_gpu_test" ]] || binaries+=("$build/tests/gpu/rlk_gpu_test")
   install -m 755 "${binaries[@]}" "$out/bin/"
   copy_libraries "${binaries[@]}"

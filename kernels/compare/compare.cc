@@ -30,15 +30,15 @@ struct Part {
 
 template <typename T>
 T Tree(T (&lanes)[kLanes]) {
-  for (int half = kLanes / 2; half > 0; half /= 2) {
-    for (int l = 0; l < half; ++l) lanes[l] = lanes[l] + lanes[l + half];
+  for (int step = 1; step < kLanes; step *= 2) {
+    for (int l = 0; l < kLanes; l += 2 * step) lanes[l] = lanes[l] + lanes[l + step];
   }
   return lanes[0];
 }
 
 Sums Tree(Sums (&lanes)[kLanes]) {
-  for (int half = kLanes / 2; half > 0; half /= 2) {
-    for (int l = 0; l < half; ++l) AddSums(lanes[l + half], lanes[l]);
+  for (int step = 1; step < kLanes; step *= 2) {
+    for (int l = 0; l < kLanes; l += 2 * step) AddSums(lanes[l + step], lanes[l]);
   }
   return lanes[0];
 }

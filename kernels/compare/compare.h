@@ -3,14 +3,13 @@
 //
 // Elements are taken in C order, in blocks of kBlockElements; kSegmentBlocks of them are a segment.
 // In a block, lane l of 32 adds the elements of its 16 bytes of every 512-byte step, in order; the
-// lanes are added in the tree (l, l + 16), (l, l + 8), ... (l, l + 1); blocks are added to their
+// lanes are added in the tree (l, l + 1), (l, l + 2), ... (l, l + 16); blocks are added to their
 // segment in order, and segments to the total. Sums are FP64; a product and its sum are rounded
 // apart.
 #pragma once
 
 #include <array>
 #include <cstdint>
-#include <limits>
 #include <vector>
 
 #include "kernels/core/dtype.h"
@@ -62,11 +61,14 @@ struct Sums {
   double magnitude = 0;
 };
 
+// Below every excess.
+inline constexpr double kNoExcess = -0x1.fffffffffffffp1023;
+
 struct Extremes {
   double left = 0, right = 0;  // the largest finite magnitudes
   double absolute = 0, relative = 0;
   // The largest |error| - (atol + rtol |right|) where values differ, and the first such element.
-  double excess = -std::numeric_limits<double>::infinity();
+  double excess = kNoExcess;
   int64_t excess_index = -1;
   // Distance of two values in representable numbers, also where the signs differ.
   uint64_t ulp = 0;

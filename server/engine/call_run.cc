@@ -16,6 +16,10 @@ namespace {
 // deadline in between would cost more than it saves.
 constexpr int64_t kEagerStageOutBytesMax = int64_t{1} << 20;
 
+bool OnDevice(const std::shared_ptr<ResidentMemory>& memory) {
+  return memory != nullptr && memory->device().kind != DeviceKind::kHost;
+}
+
 int64_t StagedBytes(int64_t bytes) { return AlignUp(bytes, kStageAlignment); }
 
 }  // namespace
@@ -203,15 +207,15 @@ absl::Status CallRun::StageOutputs() {
       ResidentOutput* const resident = run == 0 ? job_->resident(i) : nullptr;
       if (resident == nullptr) {
         RLK_ASSIGN_OR_RETURN(tensor.data, lane_.StageOut(view));
-      } else if (needs_host_bytes()) {
+      } else if (needs_host_bytes(view.view())) {
         RLK_ASSIGN_OR_RETURN(tensor.data,
                              HostCopy(resident->memory(), resident->offset(), view.bytes()));
       }
     }
   }
-  if (!needs_host_bytes()) return absl::OkStatus();
-  for (TensorArg& input : job_->call.inputs) {
-    if (input.memory == nullptr || input.memory->device().kind == DeviceKind::kHost) continue;
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    TensorArg& input = job_->call.inputs[i];
+    if (!OnDevice(input.memory) || !needs_host_bytes(inputs_[i])) continue;
     RLK_ASSIGN_OR_RETURN(input.data, HostCopy(input.memory, input.memory_offset, input.data.size));
   }
   return absl::OkStatus();
@@ -267,7 +271,8 @@ absl::Status CallRun::OutputDigests() {
   return absl::OkStatus();
 }
 
-// From host memory: the inputs' own bytes, and the outputs after their copies.
+// From host memory: the inputs' own bytes, and the outputs after their copies. Tensors that stay on
+// a device that can look at them are digested there; what they came from is done.
 absl::Status CallRun::RowDigests() {
   CallReport& report = job_->result.report;
   const auto rows = [](TensorView view, const HostBytes& bytes,
@@ -278,12 +283,26 @@ absl::Status CallRun::RowDigests() {
     digest.rows = ComputeRowDigests(view);
     return absl::OkStatus();
   };
+  const auto look = [this](const TensorView& view, NamedDigest& digest) -> absl::Status {
+    RLK_ASSIGN_OR_RETURN(digest.rows, device_.inspector()->ComputeRowDigests(view));
+    return absl::OkStatus();
+  };
   for (size_t i = 0; i < inputs_.size(); ++i) {
-    RLK_RETURN_IF_ERROR(
-        rows(job_->checked.input_views[i], job_->call.inputs[i].data, report.input_digests[i]));
+    const TensorArg& input = job_->call.inputs[i];
+    NamedDigest& digest = report.input_digests[i];
+    RLK_RETURN_IF_ERROR(OnDevice(input.memory) && !needs_host_bytes(inputs_[i])
+                            ? look(inputs_[i], digest)
+                            : rows(job_->checked.input_views[i], input.data, digest));
   }
   for (size_t i = 0; i < job_->result.outputs.size(); ++i) {
     const OutputTensor& output = job_->result.outputs[i];
+    const auto spec = static_cast<size_t>(output.spec);
+    const ResidentOutput* const resident = job_->resident(spec);
+    const TensorView placed = outputs_.front()[spec].view();
+    if (resident != nullptr && OnDevice(resident->memory()) && !needs_host_bytes(placed)) {
+      RLK_RETURN_IF_ERROR(look(placed, report.output_digests[i]));
+      continue;
+    }
     const TensorView view{output.dtype, output.shape, ContiguousStrides(output.shape), nullptr};
     RLK_RETURN_IF_ERROR(rows(view, output.data, report.output_digests[i]));
   }

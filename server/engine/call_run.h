@@ -44,10 +44,11 @@ class CallRun {
  private:
   enum class Stage : uint8_t { kNew, kKernel, kCopies, kAborting, kFinished };
 
-  // Comparisons and row digests are made on the host.
-  bool needs_host_bytes() const {
+  // Comparisons are made on the host, and row digests too where the device does not make them.
+  bool needs_host_bytes(const TensorView& view) const {
     const CallOptions& options = job_->call.options;
-    return options.verification != Verification::kNone || options.digest_rows;
+    const bool on_device = device_.inspector() != nullptr && view.contiguous();
+    return options.verification != Verification::kNone || (options.digest_rows && !on_device);
   }
   absl::StatusOr<HostBytes> HostCopy(const std::shared_ptr<ResidentMemory>& memory, int64_t offset,
                                      int64_t size);

@@ -20,6 +20,7 @@
 #include "kernels/cuda/stream.h"
 #include "kernels/cuda/upload.h"
 #include "kernels/digest/digest_cuda.h"
+#include "server/engine/cuda_inspector.h"
 #include "server/engine/cuda_residents.h"
 #include "server/engine/host_memory.h"
 #include "server/engine/lane_layout.h"
@@ -372,7 +373,8 @@ class CudaDevice final : public Device {
   CudaDevice(DeviceInfo info, std::shared_ptr<CudaShared> shared)
       : info_(std::move(info)),
         shared_(std::move(shared)),
-        residents_(CudaResidents::Make(info_, shared_, shared_->options.poison_outputs)) {}
+        residents_(CudaResidents::Make(info_, shared_, shared_->options.poison_outputs)),
+        inspector_(MakeCudaInspector(shared_)) {}
 
   const DeviceInfo& info() const override { return info_; }
   absl::StatusOr<std::unique_ptr<Lane>> NewLane() override;
@@ -387,12 +389,14 @@ class CudaDevice final : public Device {
   absl::StatusOr<std::unique_ptr<Transfer>> NewTransfer() override {
     return residents_->NewTransfer();
   }
+  Inspector* inspector() const override { return inspector_.get(); }
   int64_t resident_bytes_in_use() const override { return residents_->bytes_in_use(); }
 
  private:
   const DeviceInfo info_;
   const std::shared_ptr<CudaShared> shared_;
   const std::shared_ptr<CudaResidents> residents_;
+  const std::unique_ptr<Inspector> inspector_;
 };
 
 absl::StatusOr<std::unique_ptr<Lane>> CudaDevice::NewLane() {

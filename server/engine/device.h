@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/compare/compare.h"
 #include "kernels/core/tensor_view.h"
 #include "kernels/digest/digest.h"
 #include "kernels/registry/call.h"
@@ -83,6 +85,22 @@ class Transfer {
                                          int64_t offset, int64_t size) = 0;
 };
 
+// Looks at tensors in resident memory where they lie, off the executor's thread. Thread-safe; its
+// methods block, one after the other. Tensors are in C order, and nobody writes into them
+// meanwhile. RESOURCE_EXHAUSTED (kDeviceMemoryExhausted) where there is no room to work.
+class Inspector {
+ public:
+  virtual ~Inspector() = default;
+  virtual absl::StatusOr<Digest> ComputeDigest(const TensorView& tensor) = 0;
+  // One for each row along the last dimension.
+  virtual absl::StatusOr<std::vector<Digest>> ComputeRowDigests(const TensorView& tensor) = 0;
+  // As compare::Accumulate over all elements, and compare::CompareRows: the same numbers.
+  virtual absl::StatusOr<compare::Stats> Compare(const compare::Spec& spec, const TensorView& left,
+                                                 const TensorView& right) = 0;
+  virtual absl::StatusOr<compare::RowStats> CompareRows(const TensorView& left,
+                                                        const TensorView& right, int rows_max) = 0;
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -107,6 +125,8 @@ class Device {
   virtual absl::StatusOr<std::shared_ptr<ResidentMemory>> AllocateResident(int64_t bytes) = 0;
   // Thread-safe.
   virtual absl::StatusOr<std::unique_ptr<Transfer>> NewTransfer() = 0;
+  // Null where tensors are looked at on the host.
+  virtual Inspector* inspector() const { return nullptr; }
   // Bytes of the memory that AllocateResident gave out.
   virtual int64_t resident_bytes_in_use() const = 0;
 };

@@ -8,6 +8,8 @@
 #   conditioning  the same for det_linear, the timestep MLP and the sinusoid (180 s)
 #   law         the tensor core's step against its law as integer code, 1.0e10 outputs (120 s)
 #   bf16        the BF16 linear and what is built on it: the bits of cuda are those of cpu (180 s)
+#   compare     comparisons and row digests on the GPU: the numbers of the host, and timings beside a
+#               read of the same bytes (120 s)
 #   resident    tensors that stay in device memory, and the ways of tensors to the server (150 s)
 #   rest        functions, fast forms, casts, digest, invariance, engine (120 s)
 #   sanitizer   compute-sanitizer memcheck and racecheck on small cases (150 s)
@@ -32,14 +34,14 @@ sections=()
 while (($# > 0)); do
   case "$1" in
     --out) out="${2:?--out needs a folder}"; shift ;;
-    portable | norm | resident | conditioning | law | bf16 | rest | sanitizer | server | bench | norm_bench | \
+    portable | norm | compare | resident | conditioning | law | bf16 | rest | sanitizer | server | bench | norm_bench | \
       conditioning_bench | linear_bench) sections+=("$1") ;;
-    -h | --help) sed -n '2,23s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h | --help) sed -n '2,25s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     *) echo "run.sh: unknown section or option $1" >&2; exit 2 ;;
   esac
   shift
 done
-((${#sections[@]} > 0)) || sections=(portable norm resident conditioning law bf16 rest sanitizer server bench
+((${#sections[@]} > 0)) || sections=(portable norm compare resident conditioning law bf16 rest sanitizer server bench
   norm_bench conditioning_bench linear_bench)
 mkdir -p "$out" || exit 2
 export RLK_GOLDEN_DIR="$root/tests/golden"
@@ -82,6 +84,13 @@ section_portable() {
 section_norm() {
   run norm 180 "$tests" --gtest_filter='*Norm*'
 }
+section_compare() {
+  # shellcheck disable=SC2016
+  run compare 120 bash -c '
+    set -e
+    "$1" --gtest_filter="GpuCompare.*:GpuRowDigests.*"
+    "$2/bin/rlk_compare_bench"' _ "$tests" "$root"
+}
 section_resident() {
   # shellcheck disable=SC2016
   run resident 150 bash -c '
@@ -101,7 +110,7 @@ section_bf16() {
 }
 section_rest() {
   local others='*SoftcapPortable*:*SoftcapAllF32*:SoftcapStored*:*Norm*:*Linear*:*Mlp*:*Sinusoid*'
-  run rest 120 "$tests" --gtest_filter="-$others:*StepLaw*:*Bf16Gpu*:GpuResident*"
+  run rest 120 "$tests" --gtest_filter="-$others:*StepLaw*:*Bf16Gpu*:GpuResident*:GpuCompare*:GpuRowDigests*"
 }
 section_sanitizer() {
   local tool
@@ -117,6 +126,7 @@ section_sanitizer() {
   small+=':Dtypes/SoftcapPortable.NanIsCanonical/BF16*:GpuEngine.Takes*:GpuEngine.Reports*'
   small+=':*Linear.Extreme*:LinearFold.*:Mlp.WantedOutputs*:Sinusoid.Strides*'
   small+=':Bf16GpuLaw.*:Bf16GpuSmall.*'
+  small+=':GpuCompare.EqualsHostAt*:GpuRowDigests.*'
   small+=':Vectors/NormLengths.CudaEqualsCpu/?:NormRows.AGiven*'
   # shellcheck disable=SC2016
   run sanitizer 150 bash -c '
