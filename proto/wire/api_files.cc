@@ -12,6 +12,7 @@
 #include "rlk/v1/linear.pb.h"
 #include "rlk/v1/norm.pb.h"
 #include "rlk/v1/parity.pb.h"
+#include "rlk/v1/policy.pb.h"
 #include "rlk/v1/server.pb.h"
 #include "rlk/v1/session.pb.h"
 #include "rlk/v1/tensor.pb.h"

@@ -6,8 +6,11 @@
 #include <limits>
 #include <utility>
 
+#include "kernels/core/fp_environment.h"
 #include "kernels/core/status.h"
+#include "server/engine/contract_check.h"
 #include "server/engine/host_memory.h"
+#include "server/parity/digests.h"
 #include "server/parity/evidence.h"
 
 namespace rlk::server {
@@ -17,7 +20,6 @@ using compare::kSegmentElements;
 
 // Between two looks at the clock.
 constexpr int64_t kSliceElements = 64 * kSegmentElements;
-constexpr int64_t kDigestSliceBytes = int64_t{16} << 20;
 
 ComparedSide SideOf(const ParityTensor& tensor, std::string_view role) {
   return {role, tensor.dtype, tensor.shape, std::nullopt, std::nullopt};
@@ -207,47 +209,68 @@ void CompleteHistogram(DType dtype, compare::Stats& stats) {
                         stats.counts[kInfiniteEqual];
 }
 
-// The reference rounded to the candidate's dtype, and its values.
-struct RoundedReference {
-  ParityTensor rounded;
-  std::shared_ptr<double[]> values;
+// Two tensors in one place and of one dtype.
+struct Sides {
+  ParityTensor left, right;
+  // The right side's values where it has been rounded to the left one's dtype; else null.
+  std::shared_ptr<double[]> wide;
+  // Where both lie on one device that can look at them; else null, and both are on the host.
+  Inspector* inspector = nullptr;
 };
 
-absl::StatusOr<RoundedReference> Round(const ParityTensor& reference, DType dtype) {
-  const int64_t count = reference.elements();
-  RLK_ASSIGN_OR_RETURN(const ParityTensor host, ToHost(reference));
+absl::Status Round(DType dtype, Sides& sides) {
+  const int64_t count = sides.right.elements();
   const auto size = static_cast<size_t>(std::max<int64_t>(count, 1));
-  RoundedReference result;
-  result.values.reset(new (std::nothrow) double[size]);
+  sides.wide.reset(new (std::nothrow) double[size]);
   const std::shared_ptr<double[]> narrow(new (std::nothrow) double[size]);
-  if (result.values == nullptr || narrow == nullptr) return HostMemoryError(count * 8);
-  compare::Widen(host.dtype, host.data, count, result.values.get());
-  compare::RoundTo(dtype, result.values.get(), count, narrow.get());
-  result.rounded = reference;
-  result.rounded.dtype = dtype;
-  result.rounded.device = nullptr;
-  result.rounded.memory = nullptr;
-  result.rounded.data = reinterpret_cast<const std::byte*>(narrow.get());
-  result.rounded.owner = narrow;
-  return result;
+  if (sides.wide == nullptr || narrow == nullptr) return HostMemoryError(count * 8);
+  compare::Widen(sides.right.dtype, sides.right.data, count, sides.wide.get());
+  compare::RoundTo(dtype, sides.wide.get(), count, narrow.get());
+  sides.right.dtype = dtype;
+  sides.right.data = reinterpret_cast<const std::byte*>(narrow.get());
+  sides.right.owner = narrow;
+  return absl::OkStatus();
 }
 
-absl::Status Accumulate(const Comparison& comparison, const ParityTensor& left,
-                        const ParityTensor& right, const double* wide,
-                        const ComparisonContext& context, const Interrupt& interrupt,
-                        compare::Stats& stats) {
-  compare::Spec spec;
-  spec.dtype = left.dtype;
-  spec.atol = comparison.rule.atol;
-  spec.rtol = comparison.rule.rtol;
-  spec.relative_floor = comparison.magnitude.relative_floor;
-  const int64_t elements = left.elements();
+// A host tensor beside one on a device is taken there; a reference of another dtype is rounded on
+// the host.
+absl::StatusOr<Sides> BringTogether(const ParityTensor& left, const ParityTensor& right) {
+  Sides sides;
+  Device* const device = left.on_host() ? right.device : left.device;
+  if (left.dtype == right.dtype && device != nullptr && device->inspector() != nullptr) {
+    RLK_ASSIGN_OR_RETURN(sides.left, ToDevice(left, device));
+    RLK_ASSIGN_OR_RETURN(sides.right, ToDevice(right, device));
+    sides.inspector = device->inspector();
+    return sides;
+  }
+  RLK_ASSIGN_OR_RETURN(sides.left, ToHost(left));
+  RLK_ASSIGN_OR_RETURN(sides.right, ToHost(right));
+  if (left.dtype != right.dtype) RLK_RETURN_IF_ERROR(Round(left.dtype, sides));
+  return sides;
+}
+
+absl::StatusOr<compare::Stats> CompareElements(const Sides& sides, const compare::Spec& spec,
+                                               ThreadPool* pool, const Interrupt& interrupt) {
+  if (sides.inspector != nullptr) {
+    return sides.inspector->Compare(spec, sides.left.view(), sides.right.view());
+  }
+  compare::Stats stats;
+  const int64_t elements = sides.left.elements();
   for (int64_t first = 0; first < elements; first += kSliceElements) {
     RLK_RETURN_IF_ERROR(interrupt.Check());
-    compare::Accumulate(spec, left.data, right.data, wide, first,
-                        std::min(kSliceElements, elements - first), context.pool, stats);
+    compare::Accumulate(spec, sides.left.data, sides.right.data, sides.wide.get(), first,
+                        std::min(kSliceElements, elements - first), pool, stats);
   }
-  return absl::OkStatus();
+  return stats;
+}
+
+absl::StatusOr<compare::RowStats> CompareRows(const Sides& sides, int rows_max, ThreadPool* pool) {
+  const ParityTensor& left = sides.left;
+  if (sides.inspector != nullptr) {
+    return sides.inspector->CompareRows(left.view(), sides.right.view(), rows_max);
+  }
+  return compare::CompareRows(left.dtype, left.data, sides.right.data, left.rows(), left.columns(),
+                              rows_max, pool);
 }
 
 void Decide(Comparison& comparison) {
@@ -261,25 +284,41 @@ void Decide(Comparison& comparison) {
   comparison.passed = rule.bitwise ? equal : rule.outside == 0;
 }
 
+// Everything that needs both sides' elements.
+absl::Status CompareSides(const Sides& sides, const ComparisonOptions& options,
+                          const ComparisonContext& context, const Interrupt& interrupt,
+                          Comparison& comparison) {
+  const compare::Spec spec = {sides.left.dtype, comparison.rule.atol, comparison.rule.rtol,
+                              options.relative_floor};
+  RLK_ASSIGN_OR_RETURN(comparison.stats, CompareElements(sides, spec, context.pool, interrupt));
+  CompleteHistogram(sides.left.dtype, comparison.stats);
+  comparison.magnitude = MagnitudeOf(comparison.stats, options.relative_floor);
+  comparison.compared_on =
+      sides.inspector != nullptr ? sides.left.device->info().kind : DeviceKind::kHost;
+  Decide(comparison);
+  comparison.rows = sides.left.rows();
+  comparison.rows_counted = comparison.rows <= compare::kCountedRowsMax;
+  RLK_RETURN_IF_ERROR(interrupt.Check());
+  if (comparison.mismatched() > 0) {
+    RLK_ASSIGN_OR_RETURN(comparison.first_mismatch,
+                         MakeMismatch(comparison.stats.first, sides.left, sides.right));
+    if (comparison.rows_counted) {
+      RLK_ASSIGN_OR_RETURN(comparison.row_stats,
+                           CompareRows(sides, options.rows_max, context.pool));
+    }
+  }
+  const compare::RowStats* const rows = comparison.rows_counted ? &comparison.row_stats : nullptr;
+  RLK_ASSIGN_OR_RETURN(const TriageEvidence evidence,
+                       GatherEvidence(sides.left, sides.right, comparison.stats, rows, interrupt));
+  comparison.triage = Classify(evidence);
+  return absl::OkStatus();
+}
+
 absl::Status AddDigests(const ParityTensor& tensor, int64_t nans, const Interrupt& interrupt,
                         ComparedSide& side) {
-  RLK_ASSIGN_OR_RETURN(side.digest, DigestOf(tensor, interrupt));
   side.canonical_nan_digest = side.digest;
   if (nans == 0) return absl::OkStatus();
-  RLK_ASSIGN_OR_RETURN(TensorReader reader, TensorReader::Make(tensor));
-  const int64_t size = DTypeSize(tensor.dtype);
-  std::vector<std::byte> slice;
-  DigestStream stream(tensor.dtype, tensor.shape);
-  for (int64_t begin = 0; begin < tensor.elements(); begin += kDigestSliceBytes / size) {
-    RLK_RETURN_IF_ERROR(interrupt.Check());
-    const int64_t count = std::min(kDigestSliceBytes / size, tensor.elements() - begin);
-    RLK_ASSIGN_OR_RETURN(const HostBytes bytes, reader.Read(begin, count));
-    slice.resize(static_cast<size_t>(bytes.size));
-    Gather(bytes, slice.data());
-    compare::CanonicalizeNan(tensor.dtype, slice.data(), count);
-    stream.Update(slice);
-  }
-  side.canonical_nan_digest = stream.Finish();
+  RLK_ASSIGN_OR_RETURN(side.canonical_nan_digest, CanonicalNanDigestOf(tensor, interrupt));
   return absl::OkStatus();
 }
 
@@ -289,12 +328,6 @@ absl::StatusOr<Comparison> Incomparable(Comparison comparison, Difference differ
   comparison.passed = false;
   comparison.triage = {TriageClass::kIncomparable, std::move(hint)};
   return comparison;
-}
-
-std::string ShapeText(const Dims& shape) {
-  std::string text = "[";
-  for (int d = 0; d < shape.rank(); ++d) text += (d > 0 ? ", " : "") + std::to_string(shape[d]);
-  return text + "]";
 }
 
 }  // namespace
@@ -309,39 +342,11 @@ std::string_view DifferenceName(Difference difference) {
   return kNames[static_cast<size_t>(difference) - 1];
 }
 
-std::optional<Digest> ParseDigest(std::string_view text) {
-  constexpr std::string_view kHex = "0123456789abcdef";
-  if (!text.starts_with(kDigestId)) return std::nullopt;
-  text.remove_prefix(kDigestId.size());
-  Digest digest;
-  if (text.size() != 1 + 2 * digest.bytes.size() || text[0] != ':') return std::nullopt;
-  for (size_t i = 0; i < digest.bytes.size(); ++i) {
-    const size_t high = kHex.find(text[1 + 2 * i]), low = kHex.find(text[2 + 2 * i]);
-    if (high == kHex.npos || low == kHex.npos) return std::nullopt;
-    digest.bytes[i] = static_cast<uint8_t>(high << 4 | low);
-  }
-  return digest;
-}
-
-absl::StatusOr<Digest> DigestOf(const ParityTensor& tensor, const Interrupt& interrupt) {
-  if (tensor.digest) return *tensor.digest;
-  RLK_RETURN_IF_ERROR(interrupt.Check());
-  RLK_ASSIGN_OR_RETURN(TensorReader reader, TensorReader::Make(tensor));
-  const int64_t step = kDigestSliceBytes / DTypeSize(tensor.dtype);
-  DigestStream stream(tensor.dtype, tensor.shape);
-  for (int64_t begin = 0; begin < tensor.elements(); begin += step) {
-    RLK_RETURN_IF_ERROR(interrupt.Check());
-    RLK_ASSIGN_OR_RETURN(const HostBytes bytes,
-                         reader.Read(begin, std::min(step, tensor.elements() - begin)));
-    for (const auto& piece : bytes.pieces) stream.Update(piece);
-  }
-  return stream.Finish();
-}
-
 absl::StatusOr<Comparison> CompareTensors(const ParityTensor& left, const ParityTensor& right,
                                           const ComparisonOptions& options,
                                           const ComparisonContext& context,
                                           const Interrupt& interrupt) {
+  const FpEnvironment environment;
   RLK_RETURN_IF_ERROR(CheckOptions(options, left.shape.rank()));
   Comparison comparison;
   comparison.judgment = options.judgment;
@@ -365,35 +370,10 @@ absl::StatusOr<Comparison> CompareTensors(const ParityTensor& left, const Parity
         std::move(comparison), Difference::kShape,
         "left has shape " + ShapeText(left.shape) + ", right " + ShapeText(right.shape));
   }
-  RLK_ASSIGN_OR_RETURN(ParityTensor a, ToHost(left));
-  RLK_ASSIGN_OR_RETURN(ParityTensor b, ToHost(right));
-  std::shared_ptr<double[]> wide;
-  if (left.dtype != right.dtype) {
-    RLK_ASSIGN_OR_RETURN(RoundedReference reference, Round(b, left.dtype));
-    b = std::move(reference.rounded);
-    wide = std::move(reference.values);
-  }
-  compare::Stats& stats = comparison.stats;
-  RLK_RETURN_IF_ERROR(Accumulate(comparison, a, b, wide.get(), context, interrupt, stats));
-  CompleteHistogram(left.dtype, stats);
-  comparison.magnitude = MagnitudeOf(stats, options.relative_floor);
-  Decide(comparison);
-  comparison.rows = left.rows();
-  comparison.rows_counted = comparison.rows <= compare::kCountedRowsMax;
-  if (comparison.mismatched() > 0) {
-    RLK_ASSIGN_OR_RETURN(comparison.first_mismatch, MakeMismatch(stats.first, a, b));
-    RLK_RETURN_IF_ERROR(interrupt.Check());
-    if (comparison.rows_counted) {
-      comparison.row_stats = compare::CompareRows(left.dtype, a.data, b.data, comparison.rows,
-                                                  left.columns(), options.rows_max, context.pool);
-    }
-  }
-  RLK_ASSIGN_OR_RETURN(
-      const TriageEvidence evidence,
-      GatherEvidence(a, b, stats, comparison.rows_counted ? &comparison.row_stats : nullptr));
-  comparison.triage = Classify(evidence);
+  RLK_ASSIGN_OR_RETURN(const Sides sides, BringTogether(left, right));
+  RLK_RETURN_IF_ERROR(CompareSides(sides, options, context, interrupt, comparison));
   if (options.digests) {
-    const auto& counts = stats.counts;
+    const auto& counts = comparison.stats.counts;
     const int64_t both = counts[compare::kNanEqual] + counts[compare::kNanPayload];
     RLK_RETURN_IF_ERROR(
         AddDigests(left, both + counts[compare::kNanLeft], interrupt, comparison.left));

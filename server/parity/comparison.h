@@ -35,9 +35,9 @@ struct ToleranceRow {
 struct ComparisonOptions {
   Judgment judgment = Judgment::kParity;
   // Needed for accuracy, never there for invariance; with parity it is the declared contract.
-  std::optional<ToleranceRow> tolerance;
+  std::optional<ToleranceRow> tolerance = std::nullopt;
   // Empty, or one name for each dimension.
-  std::vector<std::string> axes;
+  std::vector<std::string> axes = {};
   double relative_floor = 1e-12;
   int rows_max = 8;
   bool digests = true;
@@ -119,11 +119,5 @@ absl::StatusOr<Comparison> CompareTensors(const ParityTensor& left, const Parity
 absl::StatusOr<Comparison> CompareWithDigest(const ParityTensor& left, std::string_view digest,
                                              const ComparisonOptions& options,
                                              const Interrupt& interrupt);
-
-// Of a digest's text; nullopt where it is none.
-std::optional<Digest> ParseDigest(std::string_view text);
-
-// Wherever the tensor lies.
-absl::StatusOr<Digest> DigestOf(const ParityTensor& tensor, const Interrupt& interrupt);
 
 }  // namespace rlk::server

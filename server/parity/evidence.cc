@@ -1,11 +1,13 @@
 #include "server/parity/evidence.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <utility>
 
 #include "kernels/core/status.h"
 #include "server/engine/host_memory.h"
+#include "server/parity/digests.h"
 
 namespace rlk::server {
 namespace {
@@ -84,16 +86,18 @@ absl::Status SampleRows(Pairs& pairs, TriageEvidence& evidence) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<std::array<uint8_t, 16>>> DigestsOfRows(
-    const ParityTensor& tensor, const std::vector<int64_t>& rows) {
-  RLK_ASSIGN_OR_RETURN(TensorReader reader, TensorReader::Make(tensor));
-  const int64_t columns = tensor.columns();
+// In the order of their bytes. Rows that follow each other are read at once.
+absl::StatusOr<std::vector<std::array<uint8_t, 16>>> DigestsOfRows(const ParityTensor& tensor,
+                                                                   const std::vector<int64_t>& rows,
+                                                                   const Interrupt& interrupt) {
   std::vector<std::array<uint8_t, 16>> digests;
-  for (const int64_t row : rows) {
-    RLK_ASSIGN_OR_RETURN(const HostBytes bytes, reader.Read(row * columns, columns));
-    DigestStream stream(tensor.dtype, Dims{columns});
-    for (const auto& piece : bytes.pieces) stream.Update(piece);
-    digests.push_back(stream.Finish().bytes);
+  for (size_t i = 0; i < rows.size();) {
+    size_t end = i + 1;
+    while (end < rows.size() && rows[end] == rows[end - 1] + 1) ++end;
+    RLK_ASSIGN_OR_RETURN(const std::vector<Digest> run,
+                         RowDigestsOf(tensor, rows[i], static_cast<int64_t>(end - i), interrupt));
+    for (const Digest& digest : run) digests.push_back(digest.bytes);
+    i = end;
   }
   std::sort(digests.begin(), digests.end());
   return digests;
@@ -103,7 +107,8 @@ absl::StatusOr<std::vector<std::array<uint8_t, 16>>> DigestsOfRows(
 
 absl::StatusOr<TriageEvidence> GatherEvidence(const ParityTensor& left, const ParityTensor& right,
                                               const compare::Stats& stats,
-                                              const compare::RowStats* rows) {
+                                              const compare::RowStats* rows,
+                                              const Interrupt& interrupt) {
   TriageEvidence evidence;
   evidence.dtype = left.dtype;
   evidence.rows = left.rows();
@@ -112,8 +117,8 @@ absl::StatusOr<TriageEvidence> GatherEvidence(const ParityTensor& left, const Pa
   evidence.row_stats = rows;
   if (stats.counts[compare::kMismatched] == 0) return evidence;
   if (rows != nullptr && rows->mismatched >= 2 && rows->mismatched <= compare::kListedRows) {
-    RLK_ASSIGN_OR_RETURN(const auto a, DigestsOfRows(left, rows->listed));
-    RLK_ASSIGN_OR_RETURN(const auto b, DigestsOfRows(right, rows->listed));
+    RLK_ASSIGN_OR_RETURN(const auto a, DigestsOfRows(left, rows->listed, interrupt));
+    RLK_ASSIGN_OR_RETURN(const auto b, DigestsOfRows(right, rows->listed, interrupt));
     evidence.rows_permuted = a == b;
   }
   if (!IsFloat(left.dtype)) return evidence;

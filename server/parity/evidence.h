@@ -3,6 +3,7 @@
 #pragma once
 
 #include "absl/status/statusor.h"
+#include "server/parity/interrupt.h"
 #include "server/parity/parity_tensor.h"
 #include "server/parity/triage.h"
 
@@ -11,6 +12,7 @@ namespace rlk::server {
 // Of two tensors of one dtype and shape. `rows` may be null.
 absl::StatusOr<TriageEvidence> GatherEvidence(const ParityTensor& left, const ParityTensor& right,
                                               const compare::Stats& stats,
-                                              const compare::RowStats* rows);
+                                              const compare::RowStats* rows,
+                                              const Interrupt& interrupt);
 
 }  // namespace rlk::server

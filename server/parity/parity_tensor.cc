@@ -44,6 +44,11 @@ int64_t ParityTensor::rows() const {
 
 int64_t ParityTensor::columns() const { return shape.rank() == 0 ? 1 : shape[shape.rank() - 1]; }
 
+TensorView ParityTensor::view() const {
+  const std::byte* const at = on_host() ? data : memory->data() + memory_offset;
+  return {dtype, shape, ContiguousStrides(shape), at};
+}
+
 absl::StatusOr<ParityTensor> MakeParityTensor(DType dtype, const Dims& shape,
                                               const HostBytes& bytes) {
   ParityTensor result;
@@ -124,6 +129,23 @@ absl::StatusOr<ParityTensor> ToHost(const ParityTensor& tensor) {
   RLK_ASSIGN_OR_RETURN(ParityTensor host, MakeParityTensor(tensor.dtype, tensor.shape, bytes));
   host.digest = tensor.digest;
   return host;
+}
+
+absl::StatusOr<ParityTensor> ToDevice(const ParityTensor& tensor, Device* device) {
+  if (tensor.device == device) return tensor;
+  RLK_ASSIGN_OR_RETURN(const ParityTensor host, ToHost(tensor));
+  ParityTensor result;
+  result.dtype = host.dtype;
+  result.shape = host.shape;
+  result.digest = host.digest;
+  result.device = device;
+  RLK_ASSIGN_OR_RETURN(result.memory, device->AllocateResident(host.bytes()));
+  if (host.bytes() == 0) return result;
+  RLK_ASSIGN_OR_RETURN(const std::unique_ptr<Transfer> transfer, device->NewTransfer());
+  const std::span<const std::byte> bytes(host.data, static_cast<size_t>(host.bytes()));
+  RLK_RETURN_IF_ERROR(transfer->Write(*result.memory, 0, {&bytes, 1}));
+  RLK_RETURN_IF_ERROR(transfer->Flush());
+  return result;
 }
 
 }  // namespace rlk::server

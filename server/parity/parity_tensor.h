@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "kernels/core/tensor_view.h"
@@ -33,7 +34,8 @@ struct ParityTensor {
   int64_t elements() const { return ElementCount(shape); }
   int64_t bytes() const { return elements() * DTypeSize(dtype); }
   bool on_host() const { return device == nullptr; }
-  TensorView view() const { return {dtype, shape, ContiguousStrides(shape), data}; }
+  // Of the memory where it lies.
+  TensorView view() const;
   // Sizes before the last, multiplied; a scalar has one row of one column.
   int64_t rows() const;
   int64_t columns() const;
@@ -61,5 +63,8 @@ class TensorReader {
 
 // The same tensor in host memory.
 absl::StatusOr<ParityTensor> ToHost(const ParityTensor& tensor);
+// The same tensor in the memory of the device, which a tensor elsewhere takes for as long as it
+// lives. RESOURCE_EXHAUSTED (kDeviceMemoryExhausted).
+absl::StatusOr<ParityTensor> ToDevice(const ParityTensor& tensor, Device* device);
 
 }  // namespace rlk::server

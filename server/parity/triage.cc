@@ -23,6 +23,8 @@ constexpr double kPlaceEvidence = 20;
 // What share of the error's energy a model may leave unexplained.
 constexpr double kUnexplained = 0.05;
 constexpr double kUnexplainedByChannel = 0.02;
+// A factor for each column always explains a little more than one for all.
+constexpr double kMuchLess = 0.2;
 // Neighbours in the order of values differ by so little of the spread where the error is a function
 // of the value; noise gives 1.
 constexpr double kSmooth = 0.1;
@@ -205,12 +207,17 @@ Fit FactorFit(double left_squared, double right_squared, double product, double 
   return {factor, std::max(rest, 0.0) / error_squared};
 }
 
-std::optional<Triage> ByChannel(const TriageEvidence& evidence) {
+// A factor for each column, over the sampled rows.
+struct ChannelFit {
+  double least = 0, most = 0, unexplained = 1;
+};
+ChannelFit FitChannels(const TriageEvidence& evidence) {
+  ChannelFit fit;
   const int64_t columns = evidence.sampled_columns;
-  if (columns < 2) return std::nullopt;
+  if (columns < 2) return fit;
   const int64_t rows = static_cast<int64_t>(evidence.sampled_rows.size()) / columns;
-  if (rows < kSampledRowsMin) return std::nullopt;
-  double rest = 0, errors = 0, least = 0, most = 0;
+  if (rows < kSampledRowsMin) return fit;
+  double rest = 0, errors = 0;
   for (int64_t c = 0; c < columns; ++c) {
     double left_squared = 0, right_squared = 0, product = 0;
     for (int64_t r = 0; r < rows; ++r) {
@@ -222,14 +229,33 @@ std::optional<Triage> ByChannel(const TriageEvidence& evidence) {
     }
     const double factor = right_squared > 0 ? product / right_squared : 1;
     rest += std::max(left_squared - product * factor, 0.0);
-    least = c == 0 ? factor : std::min(least, factor);
-    most = c == 0 ? factor : std::max(most, factor);
+    fit.least = c == 0 ? factor : std::min(fit.least, factor);
+    fit.most = c == 0 ? factor : std::max(fit.most, factor);
   }
-  if (errors <= 0 || rest > kUnexplainedByChannel * errors) return std::nullopt;
-  return Triage{TriageClass::kChannelFactor,
-                Text("each column has a factor of its own (%.6g to %.6g, which explains %.1f %% of "
-                     "the error): the convention of a weight or of its offset",
-                     least, most, 100 * (1 - rest / errors))};
+  if (errors > 0) fit.unexplained = rest / errors;
+  return fit;
+}
+
+// One factor for all, or one for each column where that says much more.
+std::optional<Triage> ByFactor(const TriageEvidence& evidence, const Numbers& numbers) {
+  const compare::Sums& sums = evidence.stats.sums;
+  const Fit fit =
+      FactorFit(sums.left_squared, sums.right_squared, sums.product, sums.error_squared);
+  const ChannelFit channels = FitChannels(evidence);
+  if (channels.unexplained <= kUnexplainedByChannel &&
+      channels.unexplained <= kMuchLess * fit.unexplained) {
+    return Triage{
+        TriageClass::kChannelFactor,
+        Text("each column has a factor of its own (%.6g to %.6g, which explains %.1f %% of the "
+             "error): the convention of a weight or of its offset",
+             channels.least, channels.most, 100 * (1 - channels.unexplained))};
+  }
+  if (fit.unexplained > kUnexplained || std::fabs(fit.factor - 1) <= 4 * numbers.unit) {
+    return std::nullopt;
+  }
+  return Triage{TriageClass::kConstantFactor,
+                Text("left is %.9g times right, which explains %.1f %% of the error", fit.factor,
+                     100 * (1 - fit.unexplained))};
 }
 
 double Roughness(std::vector<ValuePair> sample, bool by_left) {
@@ -248,21 +274,13 @@ double Roughness(std::vector<ValuePair> sample, bool by_left) {
 }
 
 std::optional<Triage> ByModel(const TriageEvidence& evidence, const Numbers& numbers) {
-  const compare::Sums& sums = evidence.stats.sums;
   const double variance = numbers.rms * numbers.rms - numbers.mean * numbers.mean;
   if (variance <= kUnexplained * numbers.mean * numbers.mean) {
     return Triage{TriageClass::kConstantOffset,
                   Text("left is right plus %.9g, give or take %.3g", numbers.mean,
                        std::sqrt(std::max(variance, 0.0)))};
   }
-  const Fit fit =
-      FactorFit(sums.left_squared, sums.right_squared, sums.product, sums.error_squared);
-  if (fit.unexplained <= kUnexplained && std::fabs(fit.factor - 1) > 4 * numbers.unit) {
-    return Triage{TriageClass::kConstantFactor,
-                  Text("left is %.9g times right, which explains %.1f %% of the error", fit.factor,
-                       100 * (1 - fit.unexplained))};
-  }
-  if (auto triage = ByChannel(evidence)) return triage;
+  if (auto triage = ByFactor(evidence, numbers)) return triage;
   if (evidence.sample.size() < kSampleMin) return std::nullopt;
   const double roughness =
       std::min(Roughness(evidence.sample, false), Roughness(evidence.sample, true));

@@ -1,17 +1,30 @@
 #include "server/rpc/parity_service.h"
 
+#include <algorithm>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "kernels/core/status.h"
 #include "rlk/v1/parity.grpc.pb.h"
+#include "server/parity/digests.h"
+#include "server/parity/policy.h"
 #include "server/rpc/parity_calls.h"
 #include "server/rpc/parity_messages.h"
+#include "server/rpc/policy_messages.h"
 
 namespace rlk::server {
 namespace {
 
+using rlk::v1::ComparePolicyRequest;
+using rlk::v1::ComparePolicyResponse;
 using rlk::v1::CompareRequest;
 using rlk::v1::CompareResponse;
+using rlk::v1::DigestTensorRequest;
+using rlk::v1::DigestTensorResponse;
+
+// 1 MiB of a reply.
+constexpr int64_t kDigestRowsMax = 65536;
 
 absl::StatusOr<Comparison> RunCompare(const ParityServiceContext& service,
                                       ParityCall<CompareRequest>& call) {
@@ -35,8 +48,82 @@ absl::StatusOr<Comparison> RunCompare(const ParityServiceContext& service,
   return CompareTensors(left, right, options, service.comparison(), call.interrupt);
 }
 
+absl::StatusOr<ComparePolicyResponse> RunPolicy(const ParityServiceContext& service,
+                                                ParityCall<ComparePolicyRequest>& call) {
+  const ComparePolicyRequest& request = call.request;
+  RLK_ASSIGN_OR_RETURN(const PolicyOptions options, FromProto(request.options()));
+  const auto take = [&](const char* name, int field, const rlk::v1::Tensor* tensor) {
+    return TakeTensor(service, call.session, name, field, tensor, call.payloads);
+  };
+  PolicyTensors tensors;
+  RLK_ASSIGN_OR_RETURN(tensors.rollout, take("rollout", ComparePolicyRequest::kRolloutFieldNumber,
+                                             request.has_rollout() ? &request.rollout() : nullptr));
+  RLK_ASSIGN_OR_RETURN(tensors.trainer, take("trainer", ComparePolicyRequest::kTrainerFieldNumber,
+                                             request.has_trainer() ? &request.trainer() : nullptr));
+  if (request.has_mask()) {
+    RLK_ASSIGN_OR_RETURN(tensors.mask,
+                         take("mask", ComparePolicyRequest::kMaskFieldNumber, &request.mask()));
+  }
+  if (request.has_cu_seqlens()) {
+    RLK_ASSIGN_OR_RETURN(
+        tensors.cu_seqlens,
+        take("cu_seqlens", ComparePolicyRequest::kCuSeqlensFieldNumber, &request.cu_seqlens()));
+  }
+  if (request.has_rollout_logits()) {
+    RLK_ASSIGN_OR_RETURN(tensors.rollout_logits,
+                         take("rollout_logits", ComparePolicyRequest::kRolloutLogitsFieldNumber,
+                              &request.rollout_logits()));
+  }
+  if (request.has_trainer_logits()) {
+    RLK_ASSIGN_OR_RETURN(tensors.trainer_logits,
+                         take("trainer_logits", ComparePolicyRequest::kTrainerLogitsFieldNumber,
+                              &request.trainer_logits()));
+  }
+  RLK_ASSIGN_OR_RETURN(const PolicyComparison comparison,
+                       ComparePolicies(tensors, options, call.interrupt));
+  ComparePolicyResponse response;
+  FillPolicy(comparison, *response.mutable_comparison());
+  return response;
+}
+
+absl::StatusOr<DigestTensorResponse> RunDigest(const ParityServiceContext& service,
+                                               ParityCall<DigestTensorRequest>& call) {
+  const DigestTensorRequest& request = call.request;
+  RLK_ASSIGN_OR_RETURN(
+      const ParityTensor tensor,
+      TakeTensor(service, call.session, "tensor", DigestTensorRequest::kTensorFieldNumber,
+                 request.has_tensor() ? &request.tensor() : nullptr, call.payloads));
+  if (request.rows_max() < 0 || request.rows_max() > kDigestRowsMax) {
+    return InvalidArgument(Reason::kLimitExceeded, "rows_max", std::to_string(request.rows_max()),
+                           "0 to " + std::to_string(kDigestRowsMax), "too many rows for a reply");
+  }
+  if (request.first_row() < 0 || request.first_row() > tensor.rows()) {
+    return InvalidArgument(Reason::kIndexOutOfRange, "first_row",
+                           std::to_string(request.first_row()),
+                           "0 to " + std::to_string(tensor.rows()), "there is no such row");
+  }
+  DigestTensorResponse response;
+  response.set_dtype(static_cast<rlk::v1::DataType>(tensor.dtype));
+  for (const int64_t size : tensor.shape) response.add_shape(size);
+  response.set_rows(tensor.rows());
+  response.set_first_row(request.first_row());
+  if (!request.without_tensor_digest()) {
+    RLK_ASSIGN_OR_RETURN(const Digest digest, DigestOf(tensor, call.interrupt));
+    response.set_digest(digest.Text());
+  }
+  const int64_t count = std::min(request.rows_max(), tensor.rows() - request.first_row());
+  RLK_ASSIGN_OR_RETURN(const std::vector<Digest> rows,
+                       RowDigestsOf(tensor, request.first_row(), count, call.interrupt));
+  for (const Digest& row : rows) {
+    response.mutable_row_digests()->append(row.bytes.begin(), row.bytes.end());
+  }
+  return response;
+}
+
 using Generated = rlk::v1::ParityService;
-using RawService = Generated::WithRawCallbackMethod_Compare<Generated::Service>;
+using RawService =
+    Generated::WithRawCallbackMethod_Compare<Generated::WithRawCallbackMethod_ComparePolicy<
+        Generated::WithRawCallbackMethod_DigestTensor<Generated::Service>>>;
 
 class ParityService final : public RawService {
  public:
@@ -54,6 +141,22 @@ class ParityService final : public RawService {
           FillComparison(comparison, *response.mutable_comparison());
           return response;
         });
+  }
+
+  grpc::ServerUnaryReactor* ComparePolicy(grpc::CallbackServerContext* call,
+                                          const grpc::ByteBuffer* request,
+                                          grpc::ByteBuffer* reply) override {
+    return HandleParity<ComparePolicyRequest, ComparePolicyResponse>(
+        context_, call, *request, reply,
+        [this](ParityCall<ComparePolicyRequest>& parity) { return RunPolicy(context_, parity); });
+  }
+
+  grpc::ServerUnaryReactor* DigestTensor(grpc::CallbackServerContext* call,
+                                         const grpc::ByteBuffer* request,
+                                         grpc::ByteBuffer* reply) override {
+    return HandleParity<DigestTensorRequest, DigestTensorResponse>(
+        context_, call, *request, reply,
+        [this](ParityCall<DigestTensorRequest>& parity) { return RunDigest(context_, parity); });
   }
 
  private:

@@ -2,6 +2,7 @@
 #include <cstring>
 #include <functional>
 
+#include "kernels/digest/digest.h"
 #include "rlk/v1/parity.grpc.pb.h"
 #include "tests/integration/peer.h"
 
@@ -194,6 +195,66 @@ TEST_F(CompareTest, CountsWhatItFound) {
   EXPECT_EQ(SeriesValue(text, "rlk_parity_checks_total{judgment=\"parity\",result=\"fail\"}"), 1);
   EXPECT_EQ(SeriesValue(text, "rlk_parity_checks_total{judgment=\"parity\",result=\"pass\"}"), 1);
   EXPECT_EQ(SeriesValue(text, "rlk_parity_mismatch_elements_total{judgment=\"parity\"}"), 1);
+}
+
+TEST_F(CompareTest, PoliciesAreComparedWithTheNamesOfTrainers) {
+  rlk::v1::ComparePolicyRequest request;
+  *request.mutable_rollout() = Floats({2, 2}, {-1, -2, -0.5f, -3});
+  *request.mutable_trainer() = Floats({2, 2}, {-1, -2.25f, -0.5f, -3});
+  *request.mutable_mask() = Inline(rlk::v1::DATA_TYPE_BOOL, {2, 2}, std::string("\1\1\1\0", 4));
+  request.mutable_options()->set_execution_dtype(rlk::v1::DATA_TYPE_BF16);
+  rlk::v1::ComparePolicyResponse response;
+  grpc::Status status = stub_->ComparePolicy(peer_.Context().get(), request, &response);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  const auto& comparison = response.comparison();
+  EXPECT_EQ(comparison.tokens(), 3);
+  EXPECT_EQ(comparison.masked(), 1);
+  EXPECT_EQ(comparison.difference().max_abs(), 0.25);
+  EXPECT_FALSE(comparison.chain().passed());
+  ASSERT_EQ(comparison.worst_size(), 1);
+  EXPECT_EQ(comparison.worst(0).flat_index(), 1);
+  EXPECT_EQ(comparison.metrics().at("sampling/sampling_logp_difference/max"), 0.25);
+  EXPECT_EQ(comparison.metrics().at("rollout_corr/k3_kl"), comparison.kl().k3());
+
+  request.mutable_options()->mutable_rollout_support()->set_top_p(1.5);
+  status = stub_->ComparePolicy(peer_.Context().get(), request, &response);
+  EXPECT_EQ(FactsOf(status).metadata["field"], "options.rollout_support.top_p");
+}
+
+TEST_F(CompareTest, DigestsComeInPages) {
+  constexpr int64_t kRows = 70000;
+  std::vector<uint8_t> values(2 * kRows);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<uint8_t>(i * 7 + i / 256);
+  TensorDescription tensor;
+  ASSERT_TRUE(peer_.Put(Header(rlk::v1::DATA_TYPE_U8, {kRows, 2}), BytesOf(values), &tensor).ok());
+  const std::vector<Digest> expected =
+      ComputeRowDigests({DType::kU8, {kRows, 2}, {2, 1}, values.data()});
+  rlk::v1::DigestTensorRequest request;
+  *request.mutable_tensor()->mutable_resident() = tensor.handle();
+  request.set_rows_max(65536);
+  std::string rows;
+  for (int page = 0; page < 2; ++page) {
+    rlk::v1::DigestTensorResponse response;
+    const grpc::Status status = stub_->DigestTensor(peer_.Context().get(), request, &response);
+    ASSERT_TRUE(status.ok()) << status.error_message();
+    EXPECT_EQ(response.digest(), page == 0 ? tensor.digest() : "");
+    EXPECT_EQ(response.rows(), kRows);
+    rows += response.row_digests();
+    request.set_first_row(65536);
+    request.set_without_tensor_digest(true);
+  }
+  ASSERT_EQ(rows.size(), static_cast<size_t>(16 * kRows));
+  for (size_t row = 0; row < expected.size(); ++row) {
+    ASSERT_EQ(std::memcmp(rows.data() + 16 * row, expected[row].bytes.data(), 16), 0) << row;
+  }
+  request.set_rows_max(65537);
+  rlk::v1::DigestTensorResponse response;
+  EXPECT_EQ(FactsOf(stub_->DigestTensor(peer_.Context().get(), request, &response)).reason,
+            "LIMIT_EXCEEDED");
+  request.set_rows_max(1);
+  request.set_first_row(kRows + 1);
+  EXPECT_EQ(FactsOf(stub_->DigestTensor(peer_.Context().get(), request, &response)).reason,
+            "INDEX_OUT_OF_RANGE");
 }
 
 }  // namespace
