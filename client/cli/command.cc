@@ -38,6 +38,20 @@ constexpr char kUsage[] = R"(rlk: calls an rlk server.
   rlk ls                        the session's tensors
   rlk rm HANDLE...              frees them
   rlk digest FILE[#KEY]|random:...  the digest the server reports for that tensor
+  rlk compare LEFT RIGHT        two VALUEs, or a VALUE and a digest: equal, or what differs and how
+      --judgment J              parity (default), invariance, accuracy
+      --op-class C              the row of the tolerance contract: elementwise, reduction, logprob,
+                                attention; needed for accuracy
+      --gradient                its gradient row
+      --axes A,B,...            names of the axes
+      --rows N                  rows to list (default 8)
+      --without-digests         do not read both once more for their digests
+  rlk parity policy ROLLOUT TRAINER   log-probabilities of sampled tokens
+      --mask VALUE --cu-seqlens VALUE
+      --execution-dtype T       f32, bf16, f16: the thresholds; default: the narrower tensor's
+      --rollout-logits VALUE --trainer-logits VALUE
+  rlk parity digests ADDR#HANDLE ADDR#HANDLE   two servers: only digests travel, and one row
+      --session-left TOKEN --session-right TOKEN   where the servers' sessions are not the same
   rlk bench rpc                 small calls beside an empty gRPC call in the same run
       --calls N --blocks N      latency: calls a block, blocks (default 200, 50)
       --callers A,B,...         throughput: concurrent callers (default 1,4,16,64)
@@ -81,6 +95,23 @@ const std::vector<Command>& Commands() {
       {"get", RunGet, {{"--out"}}},
       {"ls", RunLs, {}},
       {"rm", RunRm, {}},
+      {"compare",
+       RunCompare,
+       {{"--judgment"},
+        {"--op-class"},
+        {"--gradient", false},
+        {"--axes"},
+        {"--rows"},
+        {"--without-digests", false}}},
+      {"parity",
+       RunParity,
+       {{"--mask"},
+        {"--cu-seqlens"},
+        {"--execution-dtype"},
+        {"--rollout-logits"},
+        {"--trainer-logits"},
+        {"--session-left"},
+        {"--session-right"}}},
   };
   return commands;
 }

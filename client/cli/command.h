@@ -59,5 +59,7 @@ Outcome RunGet(const Args& args);
 Outcome RunLs(const Args& args);
 Outcome RunRm(const Args& args);
 Outcome RunSession(const Args& args);
+Outcome RunCompare(const Args& args);
+Outcome RunParity(const Args& args);
 
 }  // namespace rlk::cli

@@ -26,6 +26,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "client/cpp/parity.h"
 #include "client/cpp/report.h"
 #include "client/cpp/resident.h"
 #include "client/cpp/tensor.h"
@@ -162,6 +163,13 @@ class Client {
   absl::StatusOr<std::vector<ResidentTensor>> Load(const std::string& path,
                                                    const std::vector<ExpectedTensor>& manifest,
                                                    const PutOptions& options = {}) const;
+
+  // Two tensors, or a tensor and the digest that it should have.
+  absl::StatusOr<rlk::v1::Comparison> Compare(const CompareArgs& args) const;
+  // Log-probabilities of rollout and trainer.
+  absl::StatusOr<rlk::v1::PolicyComparison> ComparePolicy(const ComparePolicyArgs& args) const;
+  // As the server computes them.
+  absl::StatusOr<TensorDigests> Digest(const DigestArgs& args) const;
 
   absl::StatusOr<rlk::v1::GetInfoResponse> GetInfo() const;
   // All operators, or one.

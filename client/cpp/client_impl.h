@@ -14,6 +14,7 @@
 
 #include "client/cpp/client.h"
 #include "client/cpp/session.h"
+#include "rlk/v1/parity.grpc.pb.h"
 #include "rlk/v1/server.grpc.pb.h"
 #include "rlk/v1/tensor_service.grpc.pb.h"
 
@@ -29,6 +30,7 @@ struct Client::Impl {
   mutable std::unique_ptr<grpc::GenericStub> stub;
   std::unique_ptr<rlk::v1::ServerService::Stub> server;
   std::unique_ptr<rlk::v1::TensorService::Stub> tensors;
+  std::unique_ptr<rlk::v1::ParityService::Stub> parity;
   std::unique_ptr<rlk::v1::SessionService::Stub> sessions;
   // Last: it makes calls when it goes.
   std::unique_ptr<SessionHolder> session;

@@ -33,6 +33,13 @@ constexpr int64_t kSampledRowsMin = 4;
 // Share of the mean |error| that is bias, from where on it is one.
 constexpr double kBiasShare = 0.3;
 constexpr double kBiasSigmas = 8;
+// Fewer elements with larger errors show no pattern.
+constexpr int64_t kSpreadMin = 8;
+constexpr uint64_t kFewUlp = 4;
+// Sums in another order flip a share of half-precision results below this, a moved cast more.
+constexpr double kManyFlips = 5e-3;
+// The relative error of a cast to BF16, and some room.
+constexpr double kNarrowCast = 0.02;
 
 template <typename... Args>
 std::string Text(const char* format, Args... args) {
@@ -75,7 +82,11 @@ struct Numbers {
     return std::fabs(value) > kBiasSigmas * rms / std::sqrt(n) &&
            std::fabs(value) > kBiasShare * mean_absolute;
   }
-  double relative_rms() const { return rms_right > 0 ? rms / rms_right : 0; }
+  // Of the elements that differ, however few they are.
+  double relative_rms() const {
+    if (rms_right <= 0 || mismatched == 0) return 0;
+    return rms * std::sqrt(n / static_cast<double>(mismatched)) / rms_right;
+  }
 
   int64_t mismatched;
   double n, share, mean, mean_absolute, rms, rms_right, shrink, unit;
@@ -294,26 +305,31 @@ std::optional<Triage> ByModel(const TriageEvidence& evidence, const Numbers& num
 Triage BySize(const TriageEvidence& evidence, const Numbers& numbers) {
   const double relative = numbers.relative_rms();
   const std::string sizes = Text(
-      "%.3g %% of the elements differ, at most %llu ULP, RMS error %.3g of RMS right, signed "
+      "%.3g %% of the elements differ, at most %llu ULP, RMS of their errors %.3g of RMS right, "
+      "signed "
       "mean %.3g, mean of |left| - |right| %.3g",
       100 * numbers.share, static_cast<unsigned long long>(evidence.stats.extremes.ulp), relative,
       numbers.mean, numbers.shrink);
+  if (numbers.mismatched < kSpreadMin && evidence.stats.extremes.ulp > kFewUlp) {
+    return {TriageClass::kUnclassified, sizes + ": too few elements for a pattern"};
+  }
   const int precision = Precision(evidence.dtype);
   const bool half = precision <= 11;
   // Half precision shows what happened before its own rounding as flips of its last place.
-  const double small = half ? 4 * numbers.unit : std::ldexp(1.0, 7 - precision);
-  if (relative <= 0.02 && numbers.biased(numbers.shrink)) {
+  const double small = half ? 16 * numbers.unit : std::ldexp(1.0, 7 - precision);
+  const double narrow = half ? small : kNarrowCast;
+  if (relative <= narrow && numbers.biased(numbers.shrink)) {
     return {
         TriageClass::kTruncation,
         sizes + (numbers.shrink < 0 ? ": the left side shrinks toward zero, as truncation does"
                                     : ": the right side shrinks toward zero, as truncation does")};
   }
   if (numbers.biased(numbers.mean)) return {TriageClass::kUnclassified, sizes};
-  if (relative <= small && (!half || numbers.share < 5e-3)) {
+  if (relative <= small && (!half || numbers.share < kManyFlips)) {
     return {TriageClass::kReductionOrder,
             sizes + ": no bias; the order of a sum, or the accumulator it was made in"};
   }
-  if (relative <= 0.02) {
+  if (relative <= narrow && numbers.share >= kManyFlips) {
     return {TriageClass::kRoundingPlace,
             sizes + ": no bias; a cast to a narrower dtype in another place"};
   }

@@ -12,6 +12,7 @@ from typing import Any, Dict, Iterator, Mapping, Optional, Sequence, Tuple, Unio
 import grpc
 
 from rlk import _codec, _session
+from rlk._parity import ParityCalls
 from rlk._proto import server_pb2
 from rlk._tensor_calls import TensorCalls
 from rlk.errors import (
@@ -123,7 +124,7 @@ class CallFuture(futures.Future):
         return cancelled
 
 
-class Client(TensorCalls):
+class Client(TensorCalls, ParityCalls):
     """A connection to one server. Thread-safe; use it from as many threads as you like.
 
     Use it as a context manager, or call :meth:`close`. Made by :func:`rlk.connect`.

@@ -220,7 +220,7 @@ def check_refusals(rlk, directory):
         (("digest",), "FILE"),
         (("digest", "/nonexistent.safetensors#a"), "/nonexistent"),
         (("bench", "nope"), "rpc, transport"),
-        (("frobnicate",), "info, ops, call, digest, bench, session, put, get, ls, rm"),
+        (("frobnicate",), "info, ops, call, digest, bench, session, put, get, ls, rm, compare, parity"),
         (("put", "random:4:f32:1"), "rlk session open"),
         (("ls",), "rlk session open"),
         (("rm",), "HANDLE"),
@@ -255,6 +255,80 @@ def check_bench(rlk):
           all(t["softcap_calls_per_second"] > 0 for t in result["throughput"]))
 
 
+def write_npy(path, shape, values):
+    """FP32 in C order."""
+    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape!r}, }}"
+    header += " " * (-(len(header) + 11) % 64) + "\n"
+    with open(path, "wb") as file:
+        file.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode())
+        file.write(struct.pack(f"<{len(values)}f", *values))
+
+
+def check_compare(rlk, directory):
+    spec = "random:4x300:bf16:7:3"
+    equal = rlk.json("compare", spec, spec)
+    check("equal tensors pass", equal["passed"] and equal["counts"]["compared"] == 1200 and
+          equal["triage"]["triage_class"] == "none" and equal["first_mismatch"] is None, equal)
+    digest = rlk("digest", spec).stdout.split()[0]
+    check("a digest takes a side", rlk.json("compare", spec, digest)["passed"])
+    rlk.json("compare", "random:4x300:bf16:8:3", digest, code=1)
+    left, right = (os.path.join(directory, name) for name in ("left.npy", "right.npy"))
+    values = [0.25 * i for i in range(6000)]
+    write_npy(left, (2, 3000), values)
+    values[4567] += 0.5
+    write_npy(right, (2, 3000), values)
+    differ = rlk.json("compare", left, right, "--axes", "token,channel", code=1)
+    first = differ["first_mismatch"]
+    check("the first mismatch is found", first["flat_index"] == 4567 and
+          [(c["axis"], c["index"]) for c in first["coordinates"]] ==
+          [("token", 1), ("channel", 1567)] and first["left_bits"] != first["right_bits"], first)
+    text = rlk("compare", left, right)
+    check("a difference as text", "FAILED" in text.stdout and "1567" in text.stdout and
+          text.returncode == 1 and "do not pass" in text.stderr, text)
+    judged = rlk.json("compare", left, left, "--judgment", "accuracy", "--op-class", "reduction",
+                      "--gradient")
+    check("accuracy names its row",
+          judged["rule"]["row"] == "gradient_accuracy/reduction/float32", judged["rule"])
+    error = rlk.json("compare", left, left, "--judgment", "taste", code=2)["error"]
+    check("judgments are named", error["allowed"] == "accuracy, invariance, parity", error)
+    # 3 MB a side: through the server, and gone afterwards.
+    large = "random:1000x1500:bf16:7:3"
+    check("large tensors are compared", rlk.json("compare", large, large)["passed"])
+
+
+def check_parity(rlk, directory):
+    rollout, trainer = (os.path.join(directory, name) for name in ("rollout.npy", "trainer.npy"))
+    write_npy(rollout, (2, 2), [-1, -2, -0.5, -3])
+    write_npy(trainer, (2, 2), [-1, -2.25, -0.5, -3])
+    policy = rlk.json("parity", "policy", rollout, trainer, code=1)
+    check("policies are compared", policy["difference"]["max_abs"] == 0.25 and
+          policy["metrics"]["sampling/sampling_logp_difference/max"] == 0.25 and
+          policy["chain"]["passed"] is False, policy)
+    check("equal policies pass",
+          rlk.json("parity", "policy", rollout, rollout)["chain"]["passed"])
+
+    tokens = [rlk("session", "open").stdout.strip() for _ in range(2)]
+    left, right = os.path.join(directory, "left.npy"), os.path.join(directory, "right.npy")
+    values = [0.25 * i for i in range(6000)]
+    write_npy(left, (60, 100), values)
+    values[4567] += 0.5
+    write_npy(right, (60, 100), values)
+    handles = [rlk("put", path, "--session", token).stdout.strip()
+               for path, token in zip((left, right, left), (tokens[0], tokens[1], tokens[1]))]
+    sides = [f"{rlk.server}#{handle}" for handle in handles]
+    sessions = ("--session-left", tokens[0], "--session-right", tokens[1])
+    differ = rlk.json("parity", "digests", sides[0], sides[1], *sessions, code=1)
+    check("digests find the row", differ["first_different_row"] == 45 and
+          differ["different_rows"] == 1 and
+          differ["comparison"]["first_mismatch"]["flat_index"] == 67, differ)
+    check("equal digests pass",
+          rlk.json("parity", "digests", sides[0], sides[2], *sessions)["equal"])
+    error = rlk.json("parity", "digests", handles[0], sides[1], *sessions, code=2)["error"]
+    check("a side without a server", error["allowed"] == "ADDR#HANDLE", error)
+    for token in tokens:
+        rlk("session", "close", "--session", token)
+
+
 def check_program(name, words):
     done = subprocess.run(words, capture_output=True, text=True, timeout=240)
     check(name, done.returncode == 0, done.stdout + done.stderr)
@@ -281,6 +355,8 @@ def main():
             check_options_before_the_command(rlk)
             check_ops(rlk)
             check_tensors(rlk, directory)
+            check_compare(rlk, directory)
+            check_parity(rlk, directory)
             check_refusals(rlk, directory)
             check_bench(rlk)
             check_bench(Command(args.rlk, tcp))

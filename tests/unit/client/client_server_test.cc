@@ -66,6 +66,43 @@ TEST_P(ClientServerTest, TypedAndGenericCallsGiveTheSameBits) {
   }
 }
 
+// Inline, and above what a message takes: those lie on the server for the call alone.
+TEST_P(ClientServerTest, ComparesTensorsOfAnySize) {
+  for (const int64_t columns : {5, 400000}) {
+    const Tensor x = Ramp({3, columns});
+    Tensor y = Ramp({3, columns});
+    auto comparison = client().Compare({.left = x.ref(), .right = y.ref()});
+    ASSERT_TRUE(comparison.ok()) << comparison.status();
+    EXPECT_TRUE(comparison->passed());
+    EXPECT_EQ(comparison->counts().compared(), 3 * columns);
+    const std::string digest = ComputeDigest(x.view()).Text();
+    EXPECT_EQ(comparison->left().digest(), digest);
+    y.mutable_as<float>()[static_cast<size_t>(2 * columns + 1)] += 1;
+    comparison = client().Compare({.left = x.ref(), .right = y.ref()});
+    ASSERT_TRUE(comparison.ok()) << comparison.status();
+    EXPECT_FALSE(comparison->passed());
+    EXPECT_EQ(comparison->first_mismatch().flat_index(), 2 * columns + 1);
+    EXPECT_TRUE(client().Compare({.left = x.ref(), .right_digest = digest})->passed());
+    EXPECT_FALSE(client().Compare({.left = y.ref(), .right_digest = digest})->passed());
+    const auto digests = client().Digest({.tensor = x.ref(), .rows = true});
+    ASSERT_TRUE(digests.ok()) << digests.status();
+    EXPECT_EQ(digests->digest, digest);
+    EXPECT_EQ(digests->shape, x.shape());
+    std::string rows;
+    for (const rlk::Digest& row : ComputeRowDigests(x.view())) {
+      rows.append(row.bytes.begin(), row.bytes.end());
+    }
+    EXPECT_EQ(digests->row_digests, rows);
+    const auto left = client().ListTensors();
+    EXPECT_TRUE(!left.ok() || left->empty());
+  }
+  const Tensor x = Ramp({2, 3});
+  const auto policy = client().ComparePolicy({.rollout = x.ref(), .trainer = x.ref()});
+  ASSERT_TRUE(policy.ok()) << policy.status();
+  EXPECT_TRUE(policy->chain().passed());
+  EXPECT_EQ(policy->sequences(), 2);
+}
+
 TEST_P(ClientServerTest, NormsGiveWhatIsWanted) {
   const Tensor x = Ramp({4, 9}), weight = Ramp({9}), gate = Ramp({4, 9});
   RmsNormForwardArgs forward{.x = x.ref(), .weight = weight.ref(), .weight_offset = 1.0};

@@ -181,6 +181,8 @@ TEST(Triage, NamesFaultsOfSingleElementsAndRows) {
       {"a flipped sign", [](uint16_t* left, uint16_t*) { left[9] ^= 0x8000; },
        TriageClass::kIsolatedBits, 1, 9},
       {"two rows swapped", swap_rows, TriageClass::kRowsPermuted, -1, -1},
+      {"a wrong element", [](uint16_t* left, uint16_t*) { left[4567] ^= 0x0018; },
+       TriageClass::kUnclassified, 1, 4567},
       {"a NaN", [](uint16_t* left, uint16_t*) { left[100] = 0x7fff; }, TriageClass::kNonfinite, 1,
        100},
       {"an infinity", [](uint16_t* left, uint16_t*) { left[100] = 0x7f80; },
