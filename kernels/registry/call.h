@@ -148,6 +148,12 @@ struct Call {
   std::string trace_id;
   // Null without a session.
   std::shared_ptr<const Principal> principal;
+  // Made by this process from tensors that it has: the bounds of messages do not apply, those of
+  // calls do.
+  bool in_process = false;
+  // Outputs are filled with this byte before the launch, so that an element that the kernel leaves
+  // out shows what it is.
+  std::optional<std::byte> output_fill;
 };
 
 struct OutputTensor {

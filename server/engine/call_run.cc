@@ -170,6 +170,9 @@ absl::Status CallRun::Launch() {
                       base == nullptr ? nullptr : base + resident->offset()};
       } else {
         RLK_ASSIGN_OR_RETURN(outputs[i], lane_.Output(planned.dtype, planned.shape));
+        if (const auto fill = job_->call.output_fill; fill.has_value()) {
+          RLK_RETURN_IF_ERROR(lane_.Fill(outputs[i], *fill));
+        }
       }
       any = any || outputs[i].elements() > 0;
     }

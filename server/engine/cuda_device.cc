@@ -92,6 +92,7 @@ class CudaLane final : public Lane {
                      int64_t largest_bytes) override;
   absl::StatusOr<TensorView> StageIn(const TensorArg& tensor) override;
   absl::StatusOr<MutableTensorView> Output(DType dtype, const Dims& shape) override;
+  absl::Status Fill(const MutableTensorView& output, std::byte value) override;
   std::span<std::byte> Workspace(int64_t bytes) override;
   absl::Status Launch(const Variant& variant, KernelArgs args) override;
   absl::StatusOr<Digest> ComputeDigest(const TensorView& tensor) override;
@@ -252,6 +253,15 @@ absl::StatusOr<MutableTensorView> CudaLane::Output(DType dtype, const Dims& shap
   }
   output_used_ += AlignUp(bytes, kLaneAlignment);
   return view;
+}
+
+absl::Status CudaLane::Fill(const MutableTensorView& output, std::byte value) {
+  if (output.bytes() == 0) return absl::OkStatus();
+  tail_recorded_ = false;
+  return shared_->Note(
+      cuda::ToStatus(cudaMemsetAsync(output.data, static_cast<int>(value),
+                                     static_cast<size_t>(output.bytes()), stream_.get()),
+                     "cudaMemsetAsync"));
 }
 
 std::span<std::byte> CudaLane::Workspace(int64_t bytes) {

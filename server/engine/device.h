@@ -42,6 +42,9 @@ class Lane {
   // Room for an output on the device. With poisoning on (tests), filled with the canary byte.
   virtual absl::StatusOr<MutableTensorView> Output(DType dtype, const Dims& shape) = 0;
 
+  // Fills an output with one byte, before what is enqueued next.
+  virtual absl::Status Fill(const MutableTensorView& output, std::byte value) = 0;
+
   virtual std::span<std::byte> Workspace(int64_t bytes) = 0;
 
   // Enqueues (or runs) the variant. `args` carries the views above; stream and pool are filled in

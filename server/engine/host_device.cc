@@ -143,6 +143,13 @@ class HostLane final : public Lane {
     return view;
   }
 
+  absl::Status Fill(const MutableTensorView& output, std::byte value) override {
+    if (output.bytes() > 0) {
+      std::memset(output.data, static_cast<int>(value), static_cast<size_t>(output.bytes()));
+    }
+    return absl::OkStatus();
+  }
+
   std::span<std::byte> Workspace(int64_t bytes) override {
     if (bytes > workspace_.bytes()) return {};
     if (shared_.poison_outputs && bytes > 0) {

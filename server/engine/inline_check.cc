@@ -36,7 +36,7 @@ PlannedOutput* LargestInline(std::vector<PlannedOutput>& outputs) {
 // Row digests are 16 bytes a row and count: many short rows make more digest than tensor.
 absl::Status CheckInlineBytes(const Call& call, const ContractCheckOptions& options,
                               CheckedCall& checked) {
-  if (!options.refuse_large_replies) return absl::OkStatus();
+  if (!options.refuse_large_replies || call.in_process) return absl::OkStatus();
   const int64_t bound = options.limits.inline_bytes_max;
   const auto allowed = [bound] {
     return "at most " + std::to_string(bound) + " bytes (inline_bytes_max)";

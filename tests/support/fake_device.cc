@@ -166,6 +166,11 @@ class FakeLane final : public server::Lane {
     return view;
   }
 
+  absl::Status Fill(const MutableTensorView& output, std::byte value) override {
+    std::memset(output.data, static_cast<int>(value), static_cast<size_t>(output.bytes()));
+    return absl::OkStatus();
+  }
+
   std::span<std::byte> Workspace(int64_t bytes) override {
     return {workspace_->data, static_cast<size_t>(bytes)};
   }

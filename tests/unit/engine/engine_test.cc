@@ -63,6 +63,18 @@ TEST_F(EngineTest, EmptyTensorsAreNotLaunched) {
   EXPECT_EQ(control->arrivals(FakePoint::kLaunch), 0);
 }
 
+TEST_F(EngineTest, ACallOfThisProcessIsNotBoundByMessages) {
+  Start();
+  const int64_t elements = options.limits.inline_bytes_max / 4 + 1;
+  EXPECT_EQ(ReasonOf(Execute(*engine, Scale(1, elements)).status()), Reason::kMessageTooLarge);
+  Call call = Scale(1, elements);
+  call.in_process = true;
+  call.output_fill = std::byte{0x5A};
+  const auto result = Execute(*engine, std::move(call));
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(OutputValues<float>(*result, "y").size(), static_cast<size_t>(elements));
+}
+
 TEST_F(EngineTest, BackendAndDeviceChoice) {
   struct Case {
     const char* what;
