@@ -8,6 +8,7 @@
 #include "client/cli/elements.h"
 #include "client/cli/numbers.h"
 #include "kernels/core/checked_math.h"
+#include "kernels/core/counter_random.h"
 #include "kernels/core/status.h"
 
 namespace rlk::cli {
@@ -15,7 +16,6 @@ namespace {
 
 constexpr char kPrefix[] = "random:";
 constexpr int64_t kBytesMax = int64_t{4} << 30;
-constexpr uint64_t kGamma = 0x9E3779B97F4A7C15u;
 
 absl::Status Bad(const char* part, const std::string& value, const std::string& allowed) {
   return InvalidArgument(Reason::kUnknownOption, part, value, allowed,
@@ -46,38 +46,20 @@ absl::StatusOr<std::vector<int64_t>> ParseShape(const std::string& text) {
   return shape;
 }
 
-// The element's 64 random bits: SplitMix64 at position i.
-uint64_t Mix(uint64_t seed, uint64_t i) {
-  uint64_t z = seed + (i + 1) * kGamma;
-  z ^= z >> 30;
-  z *= 0xbf58476d1ce4e5b9u;
-  z ^= z >> 27;
-  z *= 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
-}
-
-// Nearly normal, standard deviation 1: the sum of four uniform 16-bit integers, centred.
-double Normal(uint64_t z) {
-  const int64_t sum =
-      static_cast<int64_t>((z & 0xffff) + ((z >> 16) & 0xffff) + ((z >> 32) & 0xffff) + (z >> 48)) -
-      131070;
-  return static_cast<double>(sum) / 37837.0;
-}
-
 template <typename T, typename Element>
 void Fill(client::Tensor& tensor, uint64_t seed, const Element& element) {
   uint64_t i = 0;
-  for (T& value : tensor.mutable_as<T>()) value = element(Mix(seed, i++));
+  for (T& value : tensor.mutable_as<T>()) value = element(RandomBits(seed, i++));
 }
 
 absl::Status FillFloat(client::Tensor& tensor, uint64_t seed, const std::string* text) {
   const std::optional<double> parsed = text == nullptr ? 1.0 : ParseNumber(*text);
   if (!parsed || !std::isfinite(*parsed)) return Bad("SCALE", *text, "a finite number");
   const double scale = *parsed;
-  const auto single = [scale](uint64_t z) { return static_cast<float>(Normal(z) * scale); };
+  const auto single = [scale](uint64_t z) { return static_cast<float>(NearlyNormal(z) * scale); };
   switch (tensor.dtype()) {
     case DType::kF64:
-      Fill<double>(tensor, seed, [scale](uint64_t z) { return Normal(z) * scale; });
+      Fill<double>(tensor, seed, [scale](uint64_t z) { return NearlyNormal(z) * scale; });
       break;
     case DType::kF32:
       Fill<float>(tensor, seed, single);
