@@ -24,6 +24,10 @@ ABSL_FLAG(
     "at its end; empty for none");
 ABSL_FLAG(std::string, weights_root, "",
           "Folder whose safetensors files clients may load; empty for none");
+ABSL_FLAG(
+    std::string, parity_peer, "",
+    "Addresses HOST:PORT of servers that may be a side of CheckParity, a comma list, repeatable; "
+    "empty for none");
 ABSL_FLAG(std::string, metrics, "127.0.0.1:9464",
           "Address HOST:PORT of the Prometheus endpoint /metrics; empty for none");
 ABSL_FLAG(std::string, backends, "",
@@ -82,6 +86,10 @@ ABSL_FLAG(int64_t, resident_bytes_max, rlk::Limits().resident_bytes_max,
           "Limit: bytes of the resident tensors of all sessions, in pages of 4 KiB");
 ABSL_FLAG(int64_t, chunk_bytes_max, rlk::Limits().chunk_bytes_max,
           "Limit: data of one message of a stream");
+ABSL_FLAG(int64_t, parity_work_bytes_max, rlk::Limits().parity_work_bytes_max,
+          "Limit: bytes that all calls of one parity check read and write");
+ABSL_FLAG(int64_t, parity_peer_ms_max, rlk::Limits().parity_peer_ms_max,
+          "Limit: milliseconds that a parity check waits for one call of another server");
 
 namespace rlk::server {
 namespace {
@@ -115,7 +123,7 @@ absl::CommandLineFlag* FindOwnFlag(std::string_view name) {
 }
 
 struct RawFlags {
-  // The last value of each flag; --listen collects all of its values.
+  // The last value of each flag; lists collect all of their values.
   std::vector<std::pair<std::string, std::string>> values;
   Options::Action action = Options::Action::kServe;
 };
@@ -290,6 +298,9 @@ absl::Status ReadSessionLimits(const FlagReader& reader, Limits& limits) {
       read("session_resident_bytes_max", kBytesMax, limits.session_resident_bytes_max));
   RLK_RETURN_IF_ERROR(read("resident_bytes_max", kBytesMax, limits.resident_bytes_max));
   RLK_RETURN_IF_ERROR(read("chunk_bytes_max", int64_t{1} << 30, limits.chunk_bytes_max));
+  RLK_RETURN_IF_ERROR(
+      read("parity_work_bytes_max", int64_t{1} << 50, limits.parity_work_bytes_max));
+  RLK_RETURN_IF_ERROR(read("parity_peer_ms_max", 86'400'000, limits.parity_peer_ms_max));
   if (limits.session_lease_ms > limits.session_lease_ms_max) {
     return FlagError(
         "session_lease_ms", absl::StrCat(limits.session_lease_ms),
@@ -356,6 +367,10 @@ absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& arguments) 
     return FlagError("listen", "", "an address, or a path in --unix", "nothing to listen on");
   }
   options.side_path = reader.Text("side");
+  options.parity_peers = reader.List("parity_peer");
+  for (const std::string& address : options.parity_peers) {
+    RLK_RETURN_IF_ERROR(CheckAddress("parity_peer", address));
+  }
   options.weights_root = reader.Text("weights_root");
   options.metrics = reader.Text("metrics");
   if (!options.metrics.empty()) RLK_RETURN_IF_ERROR(CheckAddress("metrics", options.metrics));

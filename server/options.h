@@ -23,6 +23,8 @@ struct Options {
   std::string side_path = "auto";
   // Folder whose safetensors files clients may load; empty for none.
   std::string weights_root;
+  // HOST:PORT of the servers that may be a side of a parity check.
+  std::vector<std::string> parity_peers;
   // HOST:PORT of the metrics; empty for none.
   std::string metrics = "127.0.0.1:9464";
   // Empty offers all.

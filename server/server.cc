@@ -186,6 +186,7 @@ struct Server::Impl {
   OperatorServiceContext context;
   SessionServiceContext session_context;
   TensorServiceContext tensor_context;
+  std::unique_ptr<PeerList> peers;
   ParityServiceContext parity_context;
   std::unique_ptr<WorkPool> parity_pool;
   std::vector<std::unique_ptr<grpc::Service>> services;
@@ -206,7 +207,7 @@ struct Server::Impl {
   void MakeEngine(const Options& options, DeviceSet set, const Provenance& provenance);
   void MakeStore(const Options& options, const std::vector<std::unique_ptr<Device>>& devices);
   absl::Status MakeServices(const Options& options, ServerFacts facts);
-  void SetParity();
+  void SetParity(const Options& options, const ServerFacts& facts);
   absl::Status Listen(const Options& options);
   absl::Status ListenBeside(const Options& options);
   absl::Status StartMetrics(const Options& options);
@@ -270,7 +271,7 @@ absl::Status Server::Impl::MakeServices(const Options& options, ServerFacts fact
   };
   tensor_context.on_rejected = [sink = metrics.get()](Reason reason) { sink->OnRejected(reason); };
   tensor_context.weights_root = options.weights_root;
-  SetParity();
+  SetParity(options, facts);
   for (const google::protobuf::FileDescriptor* file : wire::OperatorFiles()) {
     for (int i = 0; i < file->service_count(); ++i) {
       RLK_ASSIGN_OR_RETURN(auto service, MakeOperatorService(file->service(i), context));
@@ -289,7 +290,7 @@ absl::Status Server::Impl::MakeServices(const Options& options, ServerFacts fact
   return absl::OkStatus();
 }
 
-void Server::Impl::SetParity() {
+void Server::Impl::SetParity(const Options& options, const ServerFacts& facts) {
   parity_pool = std::make_unique<WorkPool>(kParityThreads, kParityWaitingMax);
   parity_context.engine = engine.get();
   parity_context.sessions = sessions.get();
@@ -301,6 +302,9 @@ void Server::Impl::SetParity() {
     sink->OnComparison(comparison);
   };
   parity_context.on_rejected = [sink = metrics.get()](Reason reason) { sink->OnRejected(reason); };
+  peers = std::make_unique<PeerList>(options.parity_peers);
+  parity_context.checks = {engine.get(), store.get(), peers.get(), facts,
+                           parity_context.on_comparison};
 }
 
 absl::Status Server::Impl::Listen(const Options& options) {

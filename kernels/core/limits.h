@@ -36,6 +36,9 @@ struct Limits {
   int64_t resident_bytes_max = int64_t{4} << 30;
   // One message of a stream.
   int64_t chunk_bytes_max = int64_t{1} << 20;
+  // Read and written by all calls of one CheckParity or CheckInvariance.
+  int64_t parity_work_bytes_max = int64_t{64} << 30;
+  int64_t parity_peer_ms_max = 30'000;
 };
 
 }  // namespace rlk

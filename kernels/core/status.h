@@ -51,6 +51,7 @@ enum class Reason : uint8_t {
   kFilesUnavailable,
   kFileMismatch,
   kVerificationUnavailable,
+  kPeerNotListed,
   // Load and life cycle.
   kQueueFull,
   kBytesExhausted,
@@ -59,6 +60,7 @@ enum class Reason : uint8_t {
   kTensorsExhausted,
   kDraining,
   kDeviceLost,
+  kPeerUnreachable,
   kDeadlineExceeded,
   kCancelled,
   // Who is calling.

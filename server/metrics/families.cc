@@ -87,6 +87,7 @@ ReasonKind KindOf(Reason reason) {
     case Reason::kFilesUnavailable:
     case Reason::kFileMismatch:
     case Reason::kVerificationUnavailable:
+    case Reason::kPeerNotListed:
     case Reason::kTensorNotFound:
     case Reason::kWrongServer:
     case Reason::kTensorBusy:
@@ -99,6 +100,7 @@ ReasonKind KindOf(Reason reason) {
     case Reason::kTensorsExhausted:
     case Reason::kDraining:
     case Reason::kDeviceLost:
+    case Reason::kPeerUnreachable:
     case Reason::kUnauthenticated:
     case Reason::kPermissionDenied:
       return ReasonKind::kAdmission;

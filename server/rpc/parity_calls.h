@@ -8,6 +8,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -49,13 +50,13 @@ grpc::ServerUnaryReactor* RunOnPool(
 template <typename Request>
 absl::StatusOr<std::shared_ptr<ParityCall<Request>>> DecodeParity(
     const ParityServiceContext& service, const grpc::CallbackServerContext& context,
-    const grpc::ByteBuffer& bytes) {
+    const grpc::ByteBuffer& bytes, int64_t header_bytes_max) {
   const Limits& limits = service.engine->options().limits;
   RLK_ASSIGN_OR_RETURN(const wire::InputBytes input, TakeSlices(bytes));
   RLK_RETURN_IF_ERROR(wire::CheckMessageSize(input, limits));
-  RLK_ASSIGN_OR_RETURN(wire::SplitMessage split,
-                       wire::Split(Request::descriptor(), input, limits.tensors_per_call_max,
-                                   limits.header_bytes_max));
+  RLK_ASSIGN_OR_RETURN(
+      wire::SplitMessage split,
+      wire::Split(Request::descriptor(), input, limits.tensors_per_call_max, header_bytes_max));
   auto call = std::make_shared<ParityCall<Request>>();
   call->request = std::move(static_cast<Request&>(*split.message));
   call->payloads = std::move(split.payloads);
@@ -63,13 +64,17 @@ absl::StatusOr<std::shared_ptr<ParityCall<Request>>> DecodeParity(
   return call;
 }
 
-// A handler: `work` takes the call and gives a response.
+// A handler: `work` takes the call and gives a response. `header_bytes_max` bounds the message
+// besides payloads that are tensors of its own; absent, as in all calls.
 template <typename Request, typename Response>
 grpc::ServerUnaryReactor* HandleParity(
     const ParityServiceContext& service, grpc::CallbackServerContext* context,
     const grpc::ByteBuffer& bytes, grpc::ByteBuffer* reply,
-    std::function<absl::StatusOr<Response>(ParityCall<Request>&)> work) {
-  auto decoded = DecodeParity<Request>(service, *context, bytes);
+    std::function<absl::StatusOr<Response>(ParityCall<Request>&)> work,
+    std::optional<int64_t> header_bytes_max = std::nullopt) {
+  auto decoded = DecodeParity<Request>(
+      service, *context, bytes,
+      header_bytes_max.value_or(service.engine->options().limits.header_bytes_max));
   if (!decoded.ok()) return RefuseParity(service, context, decoded.status());
   const std::shared_ptr<ParityCall<Request>> call = *std::move(decoded);
   return RunOnPool(service, context, call->session, reply,

@@ -16,6 +16,10 @@
 namespace rlk::server {
 namespace {
 
+using rlk::v1::CheckInvarianceRequest;
+using rlk::v1::CheckInvarianceResponse;
+using rlk::v1::CheckParityRequest;
+using rlk::v1::CheckParityResponse;
 using rlk::v1::ComparePolicyRequest;
 using rlk::v1::ComparePolicyResponse;
 using rlk::v1::CompareRequest;
@@ -123,7 +127,8 @@ absl::StatusOr<DigestTensorResponse> RunDigest(const ParityServiceContext& servi
 using Generated = rlk::v1::ParityService;
 using RawService =
     Generated::WithRawCallbackMethod_Compare<Generated::WithRawCallbackMethod_ComparePolicy<
-        Generated::WithRawCallbackMethod_DigestTensor<Generated::Service>>>;
+        Generated::WithRawCallbackMethod_DigestTensor<Generated::WithRawCallbackMethod_CheckParity<
+            Generated::WithRawCallbackMethod_CheckInvariance<Generated::Service>>>>>;
 
 class ParityService final : public RawService {
  public:
@@ -159,7 +164,33 @@ class ParityService final : public RawService {
         [this](ParityCall<DigestTensorRequest>& parity) { return RunDigest(context_, parity); });
   }
 
+  grpc::ServerUnaryReactor* CheckParity(grpc::CallbackServerContext* call,
+                                        const grpc::ByteBuffer* request,
+                                        grpc::ByteBuffer* reply) override {
+    return HandleParity<CheckParityRequest, CheckParityResponse>(
+        context_, call, *request, reply,
+        [this](ParityCall<CheckParityRequest>& parity) {
+          return RunCheckParity(context_.checks, parity.session, parity.request, parity.interrupt);
+        },
+        InlineHeader());
+  }
+
+  grpc::ServerUnaryReactor* CheckInvariance(grpc::CallbackServerContext* call,
+                                            const grpc::ByteBuffer* request,
+                                            grpc::ByteBuffer* reply) override {
+    return HandleParity<CheckInvarianceRequest, CheckInvarianceResponse>(
+        context_, call, *request, reply,
+        [this](ParityCall<CheckInvarianceRequest>& parity) {
+          return RunCheckInvariance(context_.checks, parity.session, parity.request,
+                                    parity.interrupt);
+        },
+        InlineHeader());
+  }
+
  private:
+  // The tensors of a call as data lie deeper than where payloads are taken out.
+  int64_t InlineHeader() const { return context_.engine->options().limits.inline_bytes_max; }
+
   const ParityServiceContext& context_;
 };
 

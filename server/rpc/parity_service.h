@@ -14,6 +14,7 @@
 #include "server/parity/comparison.h"
 #include "server/parity/work_pool.h"
 #include "server/rpc/call_counter.h"
+#include "server/rpc/parity_check.h"
 #include "server/sessions/session_table.h"
 #include "server/tensors/tensor_store.h"
 
@@ -34,6 +35,8 @@ struct ParityServiceContext {
   std::function<void(const Comparison& comparison)> on_comparison;
   // Of a refusal.
   std::function<void(Reason reason)> on_rejected;
+  // What checks need besides.
+  ParityCheckContext checks;
 
   ComparisonContext comparison() const { return {&engine->tolerance(), nullptr}; }
 };

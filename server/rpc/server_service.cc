@@ -55,6 +55,10 @@ constexpr LimitEntry kLimits[] = {
      "resident tensors of one session"},
     {"resident_bytes_max", &Limits::resident_bytes_max, "resident tensors of all sessions"},
     {"chunk_bytes_max", &Limits::chunk_bytes_max, "data of one message of a stream"},
+    {"parity_work_bytes_max", &Limits::parity_work_bytes_max,
+     "bytes that all calls of one parity check read and write"},
+    {"parity_peer_ms_max", &Limits::parity_peer_ms_max,
+     "milliseconds that a parity check waits for one call of another server"},
 };
 static_assert(sizeof(Limits) == std::size(kLimits) * sizeof(int64_t), "a limit is not listed");
 
@@ -82,21 +86,6 @@ void AddDevices(const Engine& engine, rlk::v1::GetInfoResponse& out) {
     entry->set_memory_bytes(info.memory_bytes);
     entry->set_healthy(device->healthy());
   }
-}
-
-void FillProvenance(const Provenance& facts, rlk::v1::Provenance& out) {
-  out.set_id(facts.id);
-  out.set_version(facts.version);
-  if (facts.git_commit) out.set_git_commit(*facts.git_commit);
-  if (facts.git_dirty) out.set_git_dirty(*facts.git_dirty);
-  out.set_compiler(facts.compiler);
-  out.set_compile_flags(facts.compile_flags);
-  for (const std::string& name : facts.cuda_architectures) out.add_cuda_architectures(name);
-  if (facts.cuda_runtime) out.set_cuda_runtime(*facts.cuda_runtime);
-  if (facts.cuda_driver) out.set_cuda_driver(*facts.cuda_driver);
-  out.set_tolerance_contract_version(facts.tolerance_contract_version);
-  out.set_tolerance_contract_sha256(facts.tolerance_contract_sha256);
-  out.set_cpu_isa(facts.cpu_isa);
 }
 
 rlk::v1::GetInfoResponse MakeInfo(const Engine& engine, const ServerFacts& facts,
@@ -194,6 +183,21 @@ class ServerService final : public RawService {
 };
 
 }  // namespace
+
+void FillProvenance(const Provenance& facts, rlk::v1::Provenance& out) {
+  out.set_id(facts.id);
+  out.set_version(facts.version);
+  if (facts.git_commit) out.set_git_commit(*facts.git_commit);
+  if (facts.git_dirty) out.set_git_dirty(*facts.git_dirty);
+  out.set_compiler(facts.compiler);
+  out.set_compile_flags(facts.compile_flags);
+  for (const std::string& name : facts.cuda_architectures) out.add_cuda_architectures(name);
+  if (facts.cuda_runtime) out.set_cuda_runtime(*facts.cuda_runtime);
+  if (facts.cuda_driver) out.set_cuda_driver(*facts.cuda_driver);
+  out.set_tolerance_contract_version(facts.tolerance_contract_version);
+  out.set_tolerance_contract_sha256(facts.tolerance_contract_sha256);
+  out.set_cpu_isa(facts.cpu_isa);
+}
 
 std::unique_ptr<grpc::Service> MakeServerService(const Engine* engine, ServerFacts facts) {
   return std::make_unique<ServerService>(engine, std::move(facts));

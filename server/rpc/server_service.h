@@ -5,6 +5,7 @@
 
 #include <memory>
 
+#include "rlk/v1/server.pb.h"
 #include "server/engine/engine.h"
 #include "server/rpc/server_facts.h"
 
@@ -12,5 +13,8 @@ namespace rlk::server {
 
 // `engine` outlives the service.
 std::unique_ptr<grpc::Service> MakeServerService(const Engine* engine, ServerFacts facts);
+
+// The record as GetInfo gives it.
+void FillProvenance(const Provenance& facts, rlk::v1::Provenance& out);
 
 }  // namespace rlk::server

@@ -27,6 +27,14 @@ std::string Clean(std::string_view text) {
   return out;
 }
 
+// kUnknown for a name that this version does not know.
+Reason ReasonNamed(std::string_view name) {
+  for (int i = 0; i < kReasonCount; ++i) {
+    if (ReasonName(static_cast<Reason>(i)) == name) return static_cast<Reason>(i);
+  }
+  return Reason::kUnknown;
+}
+
 void AddDetails(const absl::Status& status, const ErrorDetail& detail, google::rpc::Status& out) {
   google::rpc::ErrorInfo info;
   info.set_domain("rlk");
@@ -59,6 +67,34 @@ void AddDetails(const absl::Status& status, const ErrorDetail& detail, google::r
 }
 
 }  // namespace
+
+absl::Status FromGrpcStatus(const grpc::Status& status) {
+  if (status.ok()) return absl::OkStatus();
+  const auto code = static_cast<absl::StatusCode>(status.error_code());
+  google::rpc::Status rich;
+  if (!rich.ParseFromString(status.error_details())) {
+    return absl::Status(code, status.error_message());
+  }
+  std::optional<ErrorDetail> detail;
+  int64_t retry_after_ms = 0;
+  for (const google::protobuf::Any& any : rich.details()) {
+    google::rpc::ErrorInfo info;
+    google::rpc::RetryInfo retry;
+    if (any.UnpackTo(&info) && info.domain() == "rlk") {
+      const auto text = [&info](const char* key) {
+        const auto found = info.metadata().find(key);
+        return found == info.metadata().end() ? std::string() : found->second;
+      };
+      detail =
+          ErrorDetail{ReasonNamed(info.reason()), text("field"), text("value"), text("allowed")};
+    } else if (any.UnpackTo(&retry)) {
+      retry_after_ms = retry.retry_delay().seconds() * 1000 + retry.retry_delay().nanos() / 1000000;
+    }
+  }
+  if (!detail) return absl::Status(code, status.error_message());
+  detail->retry_after_ms = retry_after_ms;
+  return MakeError(code, *std::move(detail), status.error_message());
+}
 
 grpc::Status ToGrpcStatus(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;

@@ -18,4 +18,7 @@ inline constexpr size_t kStatusDetailsBytesMax = 6 << 10;
 
 grpc::Status ToGrpcStatus(const absl::Status& status);
 
+// What another rlk server said; without a detail where it was not one that spoke.
+absl::Status FromGrpcStatus(const grpc::Status& status);
+
 }  // namespace rlk::server
