@@ -2,6 +2,7 @@
 #include <map>
 #include <set>
 
+#include "client/cli/call_arguments.h"
 #include "client/cli/command.h"
 #include "client/cli/latency.h"
 #include "client/cli/npy.h"
@@ -16,16 +17,7 @@ namespace {
 
 constexpr int64_t kFirstValues = 6;
 
-struct NamedTensor {
-  std::string name;
-  client::Tensor tensor;
-};
-
-struct Plan {
-  client::CallRequest request;
-  std::vector<NamedTensor> inputs;  // what request.inputs look at
-  // Inputs that stay on the server, by name.
-  std::vector<std::pair<std::string, std::string>> handles;
+struct Plan : CallArguments {
   int64_t repeat = 1;
   std::string out;
 };
@@ -75,73 +67,9 @@ absl::Status FillOptions(const Args& args, rlk::v1::CallOptions& options) {
   return absl::OkStatus();
 }
 
-template <typename Spec>
-const Spec* FindSpec(const std::vector<Spec>& specs, const std::string& name,
-                     std::vector<std::string>& names) {
-  const Spec* found = nullptr;
-  for (const Spec& spec : specs) {
-    names.push_back(spec.name);
-    if (spec.name == name) found = &spec;
-  }
-  return found;
-}
-
-absl::Status AddArgument(const MethodSignature& signature, const std::string& argument,
-                         Plan& plan) {
-  RLK_ASSIGN_OR_RETURN(const auto name_value, SplitNameValue(argument));
-  const auto& [name, text] = name_value;
-  std::vector<std::string> names;
-  if (const TensorSpec* spec = FindSpec(signature.inputs, name, names)) {
-    for (const NamedTensor& input : plan.inputs) {
-      if (input.name == name && !spec->repeated) {
-        return InvalidArgument(Reason::kDuplicateTensor, name, text, "one value",
-                               "the tensor is given twice");
-      }
-    }
-    if (IsHandle(text)) {
-      client::TensorRef ref;
-      RLK_ASSIGN_OR_RETURN(ref.resident, ParseHandle(text));
-      plan.request.inputs.emplace_back(name, std::move(ref));
-      plan.handles.emplace_back(name, text);
-      return absl::OkStatus();
-    }
-    RLK_ASSIGN_OR_RETURN(client::Tensor tensor, LoadTensor(text));
-    plan.request.inputs.emplace_back(name, tensor.ref());
-    plan.inputs.push_back({name, std::move(tensor)});
-    return absl::OkStatus();
-  }
-  if (const AttributeSpec* spec = FindSpec(signature.attributes, name, names)) {
-    RLK_ASSIGN_OR_RETURN(client::Attribute value, ParseAttribute(*spec, text));
-    if (!plan.request.attributes.emplace(name, std::move(value)).second) {
-      return InvalidArgument(Reason::kUnknownOption, name, text, "one value",
-                             "the attribute is given twice");
-    }
-    return absl::OkStatus();
-  }
-  return InvalidArgument(Reason::kUnknownField, name, text, client::JoinNames(names),
-                         signature.method + " takes no input of this name");
-}
-
 absl::StatusOr<Plan> MakePlan(const Args& args) {
-  if (args.positional().empty()) {
-    return absl::InvalidArgumentError("rlk call needs OPERATOR.METHOD; rlk ops lists them");
-  }
   Plan plan;
-  plan.request.method = args.positional()[0];
-  RLK_ASSIGN_OR_RETURN(const auto methods, wire::CompileSignatures(wire::OperatorFiles()));
-  const MethodSignature* signature = nullptr;
-  std::vector<std::string> names;
-  for (const wire::MethodBinding& method : methods) {
-    names.push_back(method.signature.method);
-    if (method.signature.method == plan.request.method) signature = &method.signature;
-  }
-  if (signature == nullptr) {
-    return InvalidArgument(Reason::kUnknownOperator, "OPERATOR.METHOD", plan.request.method,
-                           client::JoinNames(names), "there is no such method");
-  }
-  for (size_t i = 1; i < args.positional().size(); ++i) {
-    RLK_RETURN_IF_ERROR(AddArgument(*signature, args.positional()[i], plan));
-  }
+  RLK_ASSIGN_OR_RETURN(static_cast<CallArguments&>(plan), ParseCallArguments(args.positional()));
   RLK_RETURN_IF_ERROR(FillOptions(args, plan.request.options));
   RLK_ASSIGN_OR_RETURN(plan.repeat, args.GetInteger("--repeat", 1, 1, 1000000));
   plan.out = args.Get("--out");

@@ -37,6 +37,20 @@ constexpr char kUsage[] = R"(rlk: calls an rlk server.
   rlk get HANDLE --out FILE     .npy or .safetensors
   rlk ls                        the session's tensors
   rlk rm HANDLE...              frees them
+  rlk parity check OPERATOR.METHOD NAME=VALUE...   the same call on two sides, compared
+      --left BACKEND[:CONTRACT] --right ...        on the server that is asked, or
+      --left-server, --right-server ADDR           on another one, which its --parity-peer lists, or
+      --left-tensor, --right-tensor OUTPUT=VALUE   what somebody else computed
+      --judgment parity|accuracy|invariance        accuracy: one side is golden
+      --check-grad --grad-mode random|ones --grad-seed N --grad INPUT=VALUE   gradients too
+  rlk parity invariance OPERATOR.METHOD NAME=VALUE...   its rows in other layouts
+      --axes repeat,slice,pad,permute,chunk,neighbours,concurrency   default: all
+      --backend NAME --contract ID --seed N --repeats N --concurrency N --check-grad ...
+  rlk check-operator OPERATOR   an operator against its FP64 reference, on made inputs
+      --candidate BACKEND --contract ID            may be repeated
+      --dtype fp32|bf16|fp16 --batch N --seq N --vocab N --normalized-dim N --k-dim N --n-dim N
+      --size LETTER=N --seed N --input-mode random|constant --constant-value X
+      --check-grad --grad-mode random|ones --grad-seed N
   rlk digest FILE[#KEY]|random:...  the digest the server reports for that tensor
   rlk compare LEFT RIGHT        two VALUEs, or a VALUE and a digest: equal, or what differs and how
       --judgment J              parity (default), invariance, accuracy
@@ -72,6 +86,52 @@ struct Command {
   std::vector<OptionSpec> options;
 };
 
+std::vector<OptionSpec> ParityOptions() {
+  return {{"--left"},
+          {"--left-server"},
+          {"--left-tensor", true, true},
+          {"--right"},
+          {"--right-server"},
+          {"--right-tensor", true, true},
+          {"--judgment"},
+          {"--axes"},
+          {"--repeats"},
+          {"--concurrency"},
+          {"--seed"},
+          {"--backend"},
+          {"--contract"},
+          {"--grad", true, true},
+          {"--check-grad", false},
+          {"--grad-mode"},
+          {"--grad-seed"},
+          {"--mask"},
+          {"--cu-seqlens"},
+          {"--execution-dtype"},
+          {"--rollout-logits"},
+          {"--trainer-logits"},
+          {"--session-left"},
+          {"--session-right"}};
+}
+
+std::vector<OptionSpec> CheckOperatorOptions() {
+  return {{"--candidate", true, true},
+          {"--contract", true, true},
+          {"--dtype"},
+          {"--batch"},
+          {"--seq"},
+          {"--vocab"},
+          {"--normalized-dim"},
+          {"--k-dim"},
+          {"--n-dim"},
+          {"--size", true, true},
+          {"--input-mode"},
+          {"--constant-value"},
+          {"--seed"},
+          {"--check-grad", false},
+          {"--grad-mode"},
+          {"--grad-seed"}};
+}
+
 const std::vector<Command>& Commands() {
   static const std::vector<Command> commands = {
       {"info", RunInfo, {}},
@@ -103,15 +163,8 @@ const std::vector<Command>& Commands() {
         {"--axes"},
         {"--rows"},
         {"--without-digests", false}}},
-      {"parity",
-       RunParity,
-       {{"--mask"},
-        {"--cu-seqlens"},
-        {"--execution-dtype"},
-        {"--rollout-logits"},
-        {"--trainer-logits"},
-        {"--session-left"},
-        {"--session-right"}}},
+      {"parity", RunParity, ParityOptions()},
+      {"check-operator", RunCheckOperator, CheckOperatorOptions()},
   };
   return commands;
 }

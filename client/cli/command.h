@@ -61,5 +61,8 @@ Outcome RunRm(const Args& args);
 Outcome RunSession(const Args& args);
 Outcome RunCompare(const Args& args);
 Outcome RunParity(const Args& args);
+// rlk parity check, rlk parity invariance.
+Outcome RunParityCheck(const Args& args);
+Outcome RunCheckOperator(const Args& args);
 
 }  // namespace rlk::cli

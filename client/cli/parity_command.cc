@@ -208,7 +208,9 @@ Outcome RunParity(const Args& args) {
   const std::string verb = args.positional().empty() ? "" : args.positional()[0];
   if (verb == "policy") return RunPolicy(args);
   if (verb == "digests") return RunDigests(args);
-  return UsageError(InvalidArgument(Reason::kUnknownOption, "VERB", verb, "policy, digests",
+  if (verb == "check" || verb == "invariance") return RunParityCheck(args);
+  return UsageError(InvalidArgument(Reason::kUnknownOption, "VERB", verb,
+                                    "check, invariance, policy, digests",
                                     "rlk parity takes a verb"));
 }
 

@@ -157,6 +157,7 @@ absl::StatusOr<Client> Client::Connect(const std::string& address, const ClientO
   impl->tensors = rlk::v1::TensorService::NewStub(impl->channel);
   impl->parity = rlk::v1::ParityService::NewStub(impl->channel);
   impl->sessions = rlk::v1::SessionService::NewStub(impl->channel);
+  impl->parity = rlk::v1::ParityService::NewStub(impl->channel);
   impl->session = std::make_unique<SessionHolder>(impl->channel, address, options.session_token,
                                                   options.session_lease);
   return Client(std::move(impl));

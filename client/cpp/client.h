@@ -33,6 +33,7 @@
 #include "kernels/core/dtype.h"
 #include "proto/wire/signatures.h"
 #include "rlk/v1/call.pb.h"
+#include "rlk/v1/parity_check.pb.h"
 #include "rlk/v1/server.pb.h"
 
 namespace rlk::client {
@@ -170,6 +171,14 @@ class Client {
   absl::StatusOr<rlk::v1::PolicyComparison> ComparePolicy(const ComparePolicyArgs& args) const;
   // As the server computes them.
   absl::StatusOr<TensorDigests> Digest(const DigestArgs& args) const;
+
+  // As messages; client/cpp/parity_check.h makes them from calls.
+  absl::StatusOr<rlk::v1::CheckParityResponse> CheckParity(
+      const rlk::v1::CheckParityRequest& request,
+      std::optional<std::chrono::milliseconds> timeout = std::nullopt) const;
+  absl::StatusOr<rlk::v1::CheckInvarianceResponse> CheckInvariance(
+      const rlk::v1::CheckInvarianceRequest& request,
+      std::optional<std::chrono::milliseconds> timeout = std::nullopt) const;
 
   absl::StatusOr<rlk::v1::GetInfoResponse> GetInfo() const;
   // All operators, or one.

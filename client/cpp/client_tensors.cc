@@ -6,14 +6,13 @@
 #include "client/cpp/message.h"
 #include "client/cpp/status_map.h"
 #include "client/cpp/stream.h"
+#include "client/cpp/uploaded_inputs.h"
 #include "kernels/core/status.h"
 #include "kernels/digest/digest.h"
 
 namespace rlk::client {
 namespace {
 
-// Inputs below this stay in the message of a call whose other inputs are uploaded.
-constexpr int64_t kUploadFrom = int64_t{64} << 10;
 // What a request holds besides its tensors.
 constexpr int64_t kFramingBytes = int64_t{16} << 10;
 constexpr size_t kReleaseMax = 256;
@@ -199,45 +198,6 @@ absl::StatusOr<std::vector<ResidentTensor>> Client::Load(
 
 namespace {
 
-// A view goes as what it spans, and the call says what the view is.
-absl::StatusOr<ResidentTensor> PutSource(const Client& client, const TensorRef& input,
-                                         int64_t bytes, const Timeout& timeout) {
-  TensorRef source = input;
-  source.strides.reset();
-  if (input.strides && !IsContiguous(input.shape, *input.strides)) {
-    source.shape = Dims{bytes / DTypeSize(input.dtype)};
-  }
-  return client.Put(source, {.label = "input of a call", .timeout = timeout});
-}
-
-// Puts the large inputs of a request on the server, until they are released.
-class UploadedInputs {
- public:
-  explicit UploadedInputs(const Client& client) : client_(client) {}
-  ~UploadedInputs() {
-    if (!tensors_.empty()) (void)client_.Release(tensors_);
-  }
-
-  absl::Status Upload(CallRequest& request) {
-    for (auto& [name, input] : request.inputs) {
-      if (input.resident) continue;
-      RLK_ASSIGN_OR_RETURN(const int64_t bytes, SourceBytes(input, name));
-      if (bytes < kUploadFrom) continue;
-      RLK_ASSIGN_OR_RETURN(ResidentTensor tensor,
-                           PutSource(client_, input, bytes, request.timeout));
-      input.data = nullptr;
-      input.owner.reset();
-      input.resident = tensor.handle;
-      tensors_.push_back(std::move(tensor));
-    }
-    return absl::OkStatus();
-  }
-
- private:
-  const Client& client_;
-  std::vector<ResidentTensor> tensors_;
-};
-
 // Whether the inputs fit in one message.
 bool FitsInline(const CallRequest& request, int64_t inline_bytes_max) {
   int64_t total = kFramingBytes;
@@ -265,7 +225,7 @@ absl::StatusOr<CallResult> Client::Call(const CallRequest& request) const {
   } else {
     CallRequest smaller = request;
     UploadedInputs uploaded(*this);
-    RLK_RETURN_IF_ERROR(uploaded.Upload(smaller));
+    RLK_RETURN_IF_ERROR(uploaded.Upload(smaller.inputs, smaller.timeout));
     result = CallInline(*method, smaller);
   }
   if (result.ok()) RLK_RETURN_IF_ERROR(FetchMoved(method->signature, *result));

@@ -19,6 +19,7 @@ from typing import Any
 
 from rlk._codec import CallResult
 from rlk._digest import digest, row_digests
+from rlk._parity_check import Gradients, Side
 from rlk._random import random_tensor
 from rlk.client import (
     CallFuture,
@@ -78,6 +79,7 @@ __all__ = [
     "DataLossError",
     "DeadlineExceededError",
     "FailedPreconditionError",
+    "Gradients",
     "InternalError",
     "InvalidArgumentError",
     "NotFoundError",
@@ -86,6 +88,7 @@ __all__ = [
     "Resident",
     "ResourceExhaustedError",
     "RlkError",
+    "Side",
     "UnauthenticatedError",
     "UnavailableError",
     "UnimplementedError",

@@ -11,9 +11,9 @@ from typing import Any, Dict, Iterator, Mapping, Optional, Sequence, Tuple, Unio
 
 import grpc
 
-from rlk import _codec, _session
+from rlk import _codec, _parity_check, _session
 from rlk._parity import ParityCalls
-from rlk._proto import server_pb2
+from rlk._proto import parity_check_pb2, server_pb2
 from rlk._tensor_calls import TensorCalls
 from rlk.errors import (
     CancelledError,
@@ -262,6 +262,101 @@ class Client(TensorCalls, ParityCalls):
         future._rpc = rpc
         rpc.add_done_callback(lambda done: _settle(future, request, done))
         return future
+
+    def check_parity(
+        self,
+        method: str,
+        *,
+        left: Union[None, str, Mapping[str, Any], _parity_check.Side] = None,
+        right: Union[None, str, Mapping[str, Any], _parity_check.Side] = None,
+        judgment: str = "parity",
+        gradients: Union[bool, _parity_check.Gradients] = False,
+        **arguments: Any,
+    ) -> Record:
+        """Runs one call on two sides and compares outputs, and gradients if asked.
+
+        Args:
+            method: a forward method with gradients; without, any method.
+            left: a backend's name, a :class:`rlk.Side`, or a mapping of its fields.
+            right: the same.
+            judgment: "parity" and "invariance" compare bits; "accuracy" takes backend "golden" on
+                one side and the tolerance contract.
+            gradients: True, or a :class:`rlk.Gradients`.
+            arguments: tensors and attributes by name, and options that say where both sides run:
+                ``contract``, ``backend``, ``mode``, ``device_uuid``, ``wanted``.
+
+        Returns:
+            The fields of ``CheckParityResponse``: ``passed``, ``first_difference``, ``outputs``
+            (each with its ``comparison``), ``left``, ``right``, ``different_versions``, ... That
+            something differs is no error.
+        """
+        uploads = _parity_check.Uploads(self)
+        try:
+            request = _parity_check.parity_request(
+                self,
+                uploads,
+                method,
+                _parity_check.as_side(left),
+                _parity_check.as_side(right),
+                judgment,
+                gradients,
+                arguments,
+            )
+            return self._parity_call("CheckParity", request, parity_check_pb2.CheckParityResponse)
+        finally:
+            uploads.release()
+
+    def check_invariance(
+        self,
+        method: str,
+        *,
+        axes: Sequence[str] = (),
+        seed: int = 123,
+        repeats: int = 0,
+        concurrency: int = 0,
+        gradients: Union[bool, _parity_check.Gradients] = False,
+        contracts: Sequence[str] = (),
+        **arguments: Any,
+    ) -> Record:
+        """Runs one call with its rows in other layouts and compares bits.
+
+        Args:
+            method: as in :meth:`check_parity`.
+            axes: of "repeat", "slice", "pad", "permute", "chunk", "neighbours", "concurrency";
+                none takes all.
+            seed: of the layouts and of what fills them.
+            repeats: runs of "repeat"; 0 takes the server's default.
+            concurrency: callers of "concurrency"; 0 takes the server's default.
+            gradients: as in :meth:`check_parity`.
+            contracts: each method takes the one that it has.
+            arguments: as in :meth:`check_parity`.
+
+        Returns:
+            The fields of ``CheckInvarianceResponse``: ``passed`` and ``axes``, each with what it
+            compared and the first layout that differs.
+        """
+        uploads = _parity_check.Uploads(self)
+        try:
+            request = _parity_check.invariance_request(
+                self,
+                uploads,
+                method,
+                axes,
+                seed,
+                repeats,
+                concurrency,
+                gradients,
+                contracts,
+                arguments,
+            )
+            return self._parity_call(
+                "CheckInvariance", request, parity_check_pb2.CheckInvarianceResponse
+            )
+        finally:
+            uploads.release()
+
+    def _parity_call(self, rpc: str, request: Any, reply: Any) -> Record:
+        return record_from_proto(self._message_call(_parity_check.SERVICE + rpc, request, reply))
 
     def info(self) -> Record:
         """What the server is: ``server_id``, ``provenance``, ``devices``, ``backends``, ``limits``,

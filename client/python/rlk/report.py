@@ -262,7 +262,8 @@ def record_from_proto(message: Any) -> Record:
 def _field(message: Any, field: Any) -> Any:
     if field.message_type and field.message_type.GetOptions().map_entry:
         entries = getattr(message, field.name)
-        return MappingProxyType({key: entries[key] for key in sorted(entries)})
+        value = field.message_type.fields_by_name["value"]
+        return MappingProxyType({key: _scalar(value, entries[key]) for key in sorted(entries)})
     if _methods.is_repeated(field):
         return tuple(_scalar(field, item) for item in getattr(message, field.name))
     # Messages and optional scalars know whether they were set; plain scalars do not.

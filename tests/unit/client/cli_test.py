@@ -11,6 +11,8 @@ import subprocess
 import sys
 import tempfile
 
+import parity_cli_checks
+
 FORWARD = "final_logit_softcap.forward"
 BACKWARD = "final_logit_softcap.backward"
 failures = []
@@ -220,7 +222,7 @@ def check_refusals(rlk, directory):
         (("digest",), "FILE"),
         (("digest", "/nonexistent.safetensors#a"), "/nonexistent"),
         (("bench", "nope"), "rpc, transport"),
-        (("frobnicate",), "info, ops, call, digest, bench, session, put, get, ls, rm, compare, parity"),
+        (("frobnicate",), "put, get, ls, rm, compare, parity, check-operator"),
         (("put", "random:4:f32:1"), "rlk session open"),
         (("ls",), "rlk session open"),
         (("rm",), "HANDLE"),
@@ -357,6 +359,7 @@ def main():
             check_tensors(rlk, directory)
             check_compare(rlk, directory)
             check_parity(rlk, directory)
+            parity_cli_checks.run(check, rlk, directory)
             check_refusals(rlk, directory)
             check_bench(rlk)
             check_bench(Command(args.rlk, tcp))

@@ -1,0 +1,239 @@
+#include "client/cli/operator_cases.h"
+
+#include <algorithm>
+#include <set>
+
+#include "client/cli/elements.h"
+#include "client/cli/numbers.h"
+#include "client/cli/random.h"
+#include "client/cli/render.h"
+#include "client/cli/value.h"
+#include "kernels/core/counter_random.h"
+#include "kernels/core/status.h"
+#include "proto/wire/signatures.h"
+
+namespace rlk::cli {
+namespace {
+
+constexpr int64_t kSizeMax = int64_t{1} << 31;
+
+// Where nothing says another size. A letter with a factor counts parts of a dimension.
+int64_t DefaultSize(const DimPattern& dim) {
+  if (dim.factor > 1) return 64;
+  switch (dim.letter) {
+    case 'H':
+    case 'K':
+    case 'N':
+      return 4096;
+    default:
+      return 256;
+  }
+}
+
+Dims ShapeOf(const DimsPattern& dims, const CaseSizes& sizes) {
+  Dims shape;
+  if (dims.leading) {
+    shape.push_back(sizes.batch);
+    shape.push_back(sizes.seq);
+    if (dims.dims.empty()) shape.push_back(sizes.vocab);
+  }
+  for (const DimPattern& dim : dims.dims) {
+    int64_t size = 1;
+    if (const auto named = sizes.letters.find(dim.letter); named != sizes.letters.end()) {
+      size = named->second;
+    } else if (dim.letter == 'T') {
+      size = sizes.batch * sizes.seq;
+    } else if (dim.letter != 0) {
+      size = DefaultSize(dim);
+    }
+    shape.push_back(dim.factor * size);
+  }
+  return shape;
+}
+
+bool Allows(const TensorSpec& spec, DType dtype) {
+  return std::find(spec.dtypes.begin(), spec.dtypes.end(), dtype) != spec.dtypes.end();
+}
+
+DType DTypeOf(const MethodSignature& signature, const TensorSpec& spec, DType wanted) {
+  if (Allows(spec, wanted)) return wanted;
+  if (spec.same_dtype_as >= 0) {
+    const TensorSpec& same = signature.inputs[static_cast<size_t>(spec.same_dtype_as)];
+    return DTypeOf(signature, same, wanted);
+  }
+  return spec.dtypes.front();
+}
+
+void SetElement(client::Tensor& tensor, int64_t i, double value) {
+  const auto at = static_cast<size_t>(i);
+  const auto single = static_cast<float>(value);
+  switch (tensor.dtype()) {
+    case DType::kF64:
+      tensor.mutable_as<double>()[at] = value;
+      break;
+    case DType::kF32:
+      tensor.mutable_as<float>()[at] = single;
+      break;
+    case DType::kBF16:
+      tensor.mutable_as<uint16_t>()[at] = ToBf16(single);
+      break;
+    case DType::kF16:
+      tensor.mutable_as<uint16_t>()[at] = ToF16(single);
+      break;
+    default:
+      break;
+  }
+}
+
+// Timesteps are fractions: 24 random bits of [0, 1).
+double Fraction(uint64_t seed, int64_t i) {
+  return static_cast<double>(RandomBits(seed, static_cast<uint64_t>(i)) >> 40) * 0x1p-24;
+}
+
+absl::StatusOr<client::Tensor> MakeInput(const TensorSpec& spec, DType dtype, const Dims& shape,
+                                         uint64_t seed, const CaseOptions& options) {
+  const bool fraction = spec.name == "timestep";
+  if (!options.constant && !fraction) {
+    std::string name(DTypeName(dtype));
+    std::transform(name.begin(), name.end(), name.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    return MakeRandom("random:" + ShapeText(shape) + ":" + name + ":" + std::to_string(seed));
+  }
+  RLK_ASSIGN_OR_RETURN(client::Tensor tensor, client::Tensor::Allocate(dtype, shape.span()));
+  for (int64_t i = 0; i < tensor.elements(); ++i) {
+    SetElement(tensor, i, options.constant ? options.constant_value : Fraction(seed, i));
+  }
+  return tensor;
+}
+
+absl::Status CheckDType(const std::vector<OperatorCase>& cases, const std::string& operator_name,
+                        DType wanted) {
+  std::set<std::string> allowed;
+  for (const OperatorCase& each : cases) {
+    for (const TensorSpec& spec : each.signature.inputs) {
+      if (Allows(spec, wanted)) return absl::OkStatus();
+      for (const DType dtype : spec.dtypes) allowed.insert(std::string(DTypeName(dtype)));
+    }
+  }
+  return InvalidArgument(Reason::kDtypeNotAllowed, "--dtype", DTypeName(wanted),
+                         client::JoinNames({allowed.begin(), allowed.end()}),
+                         "no input of " + operator_name + " takes it");
+}
+
+bool HasName(const MethodSignature& signature, const std::string& name) {
+  const auto is = [&name](const auto& spec) { return spec.name == name; };
+  return std::any_of(signature.inputs.begin(), signature.inputs.end(), is) ||
+         std::any_of(signature.attributes.begin(), signature.attributes.end(), is);
+}
+
+absl::Status AddWords(const std::vector<std::string>& words, std::vector<OperatorCase>& cases) {
+  for (const std::string& word : words) {
+    RLK_ASSIGN_OR_RETURN(const auto name_value, SplitNameValue(word));
+    bool known = false;
+    for (OperatorCase& each : cases) {
+      if (!HasName(each.signature, name_value.first)) continue;
+      RLK_RETURN_IF_ERROR(AddArgument(each.signature, word, each.call));
+      known = true;
+    }
+    if (!known) return AddArgument(cases.front().signature, word, cases.front().call);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AddInputs(const CaseOptions& options, OperatorCase& each) {
+  for (size_t i = 0; i < each.signature.inputs.size(); ++i) {
+    const TensorSpec& spec = each.signature.inputs[i];
+    const bool given = std::any_of(each.call.request.inputs.begin(), each.call.request.inputs.end(),
+                                   [&](const auto& input) { return input.first == spec.name; });
+    if (given) continue;
+    RLK_ASSIGN_OR_RETURN(client::Tensor tensor,
+                         MakeInput(spec, DTypeOf(each.signature, spec, options.dtype),
+                                   ShapeOf(spec.dims, options.sizes), options.seed + i, options));
+    each.call.request.inputs.emplace_back(spec.name, tensor.ref());
+    each.call.inputs.push_back({spec.name, std::move(tensor)});
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadSizes(const Args& args, CaseSizes& sizes) {
+  const auto read = [&args](const char* option, int64_t fallback) {
+    return args.GetInteger(option, fallback, 1, kSizeMax);
+  };
+  RLK_ASSIGN_OR_RETURN(sizes.batch, read("--batch", sizes.batch));
+  RLK_ASSIGN_OR_RETURN(sizes.seq, read("--seq", sizes.seq));
+  RLK_ASSIGN_OR_RETURN(sizes.vocab, read("--vocab", sizes.vocab));
+  for (const auto& [option, letter] :
+       {std::pair{"--normalized-dim", 'H'}, {"--k-dim", 'K'}, {"--n-dim", 'N'}}) {
+    if (!args.Has(option)) continue;
+    RLK_ASSIGN_OR_RETURN(sizes.letters[letter], read(option, 1));
+  }
+  for (const std::string& text : args.GetAll("--size")) {
+    const auto size = text.size() > 2 && text[1] == '=' ? ParseInteger<int64_t>(text.substr(2))
+                                                        : std::optional<int64_t>();
+    if (!size || *size < 1 || *size > kSizeMax) {
+      return InvalidArgument(Reason::kUnknownOption, "--size", text, "LETTER=N, as in D=256",
+                             "this is no size of a dimension");
+    }
+    sizes.letters[text[0]] = *size;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<CaseOptions> ReadCaseOptions(const Args& args) {
+  CaseOptions options;
+  RLK_RETURN_IF_ERROR(ReadSizes(args, options.sizes));
+  const std::string dtype = args.Get("--dtype", "fp32");
+  // Upstream's names beside ours.
+  options.dtype = dtype == "fp32"   ? DType::kF32
+                  : dtype == "fp16" ? DType::kF16
+                                    : DTypeFromText(dtype);
+  if (!IsFloat(options.dtype)) {
+    return InvalidArgument(Reason::kUnknownOption, "--dtype", dtype, "fp32, bf16, fp16",
+                           "the dtype is not allowed");
+  }
+  RLK_ASSIGN_OR_RETURN(const int64_t seed, args.GetInteger("--seed", 123, 0, INT64_MAX));
+  options.seed = static_cast<uint64_t>(seed);
+  const std::string mode = args.Get("--input-mode", "random");
+  if (mode != "random" && mode != "constant") {
+    return InvalidArgument(Reason::kUnknownOption, "--input-mode", mode, "random, constant",
+                           "the value is not allowed");
+  }
+  options.constant = mode == "constant";
+  const auto constant = ParseNumber(args.Get("--constant-value", "0.25"));
+  if (!constant) {
+    return InvalidArgument(Reason::kUnknownOption, "--constant-value", args.Get("--constant-value"),
+                           "a number", "the value is not allowed");
+  }
+  options.constant_value = *constant;
+  return options;
+}
+
+absl::StatusOr<std::vector<OperatorCase>> MakeCases(const std::string& operator_name,
+                                                    const std::vector<std::string>& words,
+                                                    const CaseOptions& options) {
+  RLK_ASSIGN_OR_RETURN(const auto methods, wire::CompileSignatures(wire::OperatorFiles()));
+  std::vector<OperatorCase> cases;
+  std::set<std::string> names;
+  for (const wire::MethodBinding& method : methods) {
+    names.insert(method.signature.operator_name);
+    if (method.signature.operator_name != operator_name ||
+        method.signature.direction != Direction::kForward) {
+      continue;
+    }
+    cases.push_back({method.signature, {}});
+    cases.back().call.request.method = method.signature.method;
+  }
+  if (cases.empty()) {
+    return InvalidArgument(Reason::kUnknownOperator, "OPERATOR", operator_name,
+                           client::JoinNames({names.begin(), names.end()}),
+                           "there is no such operator");
+  }
+  RLK_RETURN_IF_ERROR(CheckDType(cases, operator_name, options.dtype));
+  RLK_RETURN_IF_ERROR(AddWords(words, cases));
+  for (OperatorCase& each : cases) RLK_RETURN_IF_ERROR(AddInputs(options, each));
+  return cases;
+}
+
+}  // namespace rlk::cli
