@@ -14,6 +14,7 @@
 #   rest        functions, fast forms, casts, digest, invariance, engine (120 s)
 #   sanitizer   compute-sanitizer memcheck and racecheck on small cases (150 s)
 #   server      rlk-server with CUDA, called by the command and by the Python client (40 s)
+#   checks      the checks of ParityService on cuda: against golden and cpu, and rows in other layouts (180 s)
 #   bench       timings beside torch.compile, Triton and a copy (180 s)
 #   linear_bench  the BF16 linear of AdaLN beside cuBLAS and a read of its weights (180 s)
 #   norm_bench  the same for the RMSNorm family, beside torch.compile and F.rms_norm (180 s)
@@ -34,14 +35,14 @@ sections=()
 while (($# > 0)); do
   case "$1" in
     --out) out="${2:?--out needs a folder}"; shift ;;
-    portable | norm | compare | resident | conditioning | law | bf16 | rest | sanitizer | server | bench | norm_bench | \
+    portable | norm | compare | resident | conditioning | law | bf16 | rest | sanitizer | server | checks | bench | norm_bench | \
       conditioning_bench | linear_bench) sections+=("$1") ;;
-    -h | --help) sed -n '2,25s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h | --help) sed -n '2,26s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     *) echo "run.sh: unknown section or option $1" >&2; exit 2 ;;
   esac
   shift
 done
-((${#sections[@]} > 0)) || sections=(portable norm compare resident conditioning law bf16 rest sanitizer server bench
+((${#sections[@]} > 0)) || sections=(portable norm compare resident conditioning law bf16 rest sanitizer server checks bench
   norm_bench conditioning_bench linear_bench)
 mkdir -p "$out" || exit 2
 export RLK_GOLDEN_DIR="$root/tests/golden"
@@ -138,6 +139,9 @@ section_sanitizer() {
 section_server() {
   run server 40 python3 "$here/server_check.py" --bin "$root/bin" --python "$root/python" \
     --out "$out/server.json"
+}
+section_checks() {
+  run checks 180 python3 "$here/parity_checks.py" --bin "$root/bin" --out "$out/checks.json"
 }
 section_bench() {
   run bench 180 python3 -u "$here/bench.py" --library "$root/lib/librlk_gpu_bench.so" \
