@@ -1,9 +1,14 @@
 #include "server/selftest.h"
 
+#include <memory>
 #include <thread>
+#include <utility>
+#include <vector>
 
+#include "server/engine/host_device.h"
 #include "tests/integration/fixture.h"
 #include "tests/support/fake_device.h"
+#include "tests/support/op_call.h"
 
 namespace rlk::test {
 namespace {
@@ -25,6 +30,20 @@ TEST(SelftestTest, PassesAndDoesNotCountAsRequests) {
                         "rlk_requests_total{code=\"OK\",direction=\"forward\",operator=\"final_"
                         "logit_softcap\"}"),
             0);
+}
+
+TEST(SelftestTest, EveryMethodPassesOnTheCpu) {
+  std::vector<std::unique_ptr<server::Device>> devices;
+  devices.push_back(server::MakeHostDevice({.threads = 2}));
+  server::Engine engine(OpRegistry(), {}, server::ToleranceContract::Builtin(), std::move(devices),
+                        nullptr, nullptr);
+  ASSERT_TRUE(engine.Start().ok());
+  const std::vector<server::SelftestOutcome> outcomes = server::RunSelftest(engine);
+  EXPECT_EQ(outcomes.size(), OpRegistry().methods().size());
+  for (const server::SelftestOutcome& outcome : outcomes) {
+    EXPECT_EQ(outcome.result, server::SelftestResult::kPass)
+        << outcome.method << ": " << outcome.detail;
+  }
 }
 
 TEST(SelftestTest, NoticesOneWrongBit) {
