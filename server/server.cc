@@ -233,6 +233,9 @@ void Server::Impl::MakeEngine(const Options& options, DeviceSet set, const Prove
                                     std::move(set.devices), metrics.get(), store.get());
   metrics->SetDevices(engine->devices());
   metrics->SetConnectionsRefused(ConnectionsRefused);
+  metrics->SetMemoryLimits({.device = options.limits.device_bytes_max,
+                            .resident = options.limits.resident_bytes_max,
+                            .queue = options.limits.queue_bytes_max});
   engine->set_on_device_lost([this](const DeviceInfo& info) { OnDeviceLost(info); });
 }
 
@@ -446,9 +449,10 @@ bool Server::Drain(double delay_seconds, double drain_seconds) {
     const std::lock_guard lock(impl.health_mutex);
     impl.health->Set(false, /*final=*/true);
   }
-  if (drain_seconds > 0) {
-    std::this_thread::sleep_for(Seconds(std::max(delay_seconds, kSettleSeconds)));
-  }
+  const auto settle =
+      drain_seconds > 0 ? Seconds(std::max(delay_seconds, kSettleSeconds)) : Seconds(0);
+  impl.metrics->OnDrain(std::chrono::system_clock::now() + settle + Seconds(drain_seconds));
+  std::this_thread::sleep_for(settle);
   const auto deadline = steady_clock::now() + Seconds(drain_seconds);
   const bool finished = impl.engine->Drain(deadline) && impl.counter.WaitIdle(deadline);
   if (drain_seconds > 0) std::this_thread::sleep_for(Seconds(kRefuseSeconds));

@@ -1,25 +1,21 @@
 #include "server/metrics/families.h"
 
-#include <set>
+#include <iterator>
+#include <utility>
 
 namespace rlk::server {
 namespace {
 
-using prometheus::Histogram;
 using Labels = prometheus::Labels;
 
-Histogram::BucketBoundaries Powers(double first, double factor, int count) {
-  Histogram::BucketBoundaries bounds;
-  for (double bound = first; count > 0; --count, bound *= factor) bounds.push_back(bound);
-  return bounds;
-}
-
-// 50 us to 13 s.
-Histogram::BucketBoundaries CallSeconds() { return Powers(50e-6, 2, 19); }
+// Of nanoseconds; 50 us to 13 s.
+constexpr Buckets kCallSeconds = {.first = 50'000, .log2_factor = 1, .count = 19, .units = 1e9};
 // 1 us to 8 s: phases of a small call take a few microseconds.
-Histogram::BucketBoundaries PhaseSeconds() { return Powers(1e-6, 2, 24); }
+constexpr Buckets kPhaseSeconds = {.first = 1'000, .log2_factor = 1, .count = 24, .units = 1e9};
 // 64 B to 4 GiB.
-Histogram::BucketBoundaries Bytes() { return Powers(64, 4, 14); }
+constexpr Buckets kBytes = {.first = 64, .log2_factor = 2, .count = 14};
+// 1 to 4M units in the last place.
+constexpr Buckets kUlp = {.first = 1, .log2_factor = 2, .count = 12};
 
 const char* DirectionLabel(Direction direction) {
   switch (direction) {
@@ -41,11 +37,6 @@ prometheus::Family<prometheus::Counter>& CounterFamily(prometheus::Registry& reg
 prometheus::Family<prometheus::Gauge>& GaugeFamily(prometheus::Registry& registry, const char* name,
                                                    const char* help) {
   return prometheus::BuildGauge().Name(name).Help(help).Register(registry);
-}
-
-prometheus::Family<Histogram>& HistogramFamily(prometheus::Registry& registry, const char* name,
-                                               const char* help) {
-  return prometheus::BuildHistogram().Name(name).Help(help).Register(registry);
 }
 
 enum class ReasonKind { kContract, kAdmission, kNeither };
@@ -121,6 +112,22 @@ std::string DeviceLabel(const DeviceInfo& info) {
   return (info.kind == DeviceKind::kCuda ? "cuda:" : "cpu:") + std::to_string(info.ordinal);
 }
 
+std::vector<prometheus::MetricFamily> Families::Collect() const {
+  std::vector<prometheus::MetricFamily> all = registry.Collect();
+  for (const auto& family : histograms) {
+    std::vector<prometheus::MetricFamily> collected = family->Collect();
+    all.insert(all.end(), std::make_move_iterator(collected.begin()),
+               std::make_move_iterator(collected.end()));
+  }
+  return all;
+}
+
+HistogramFamily& Families::AddHistograms(const char* name, const char* help,
+                                         const Buckets& buckets) {
+  histograms.push_back(std::make_unique<HistogramFamily>(name, help, buckets));
+  return *histograms.back();
+}
+
 Families::Families(const Registry& methods_registry, const std::vector<DeviceInfo>& infos,
                    const BuildLabels& labels) {
   AddCalls(methods_registry);
@@ -140,11 +147,11 @@ Families::Families(const Registry& methods_registry, const std::vector<DeviceInf
 void Families::AddCalls(const Registry& methods_registry) {
   auto& requests = CounterFamily(registry, "rlk_requests_total",
                                  "Operator calls by the status that they ended with.");
-  auto& durations =
-      HistogramFamily(registry, "rlk_request_duration_seconds",
-                      "Time of an operator call on the server, from its arrival to its result.");
-  auto& phase_family = HistogramFamily(registry, "rlk_phase_duration_seconds",
-                                       "Time of one phase of a call that succeeded.");
+  auto& durations = AddHistograms(
+      "rlk_request_duration_seconds",
+      "Time of an operator call on the server, from its arrival to its result.", kCallSeconds);
+  auto& phase_family = AddHistograms("rlk_phase_duration_seconds",
+                                     "Time of one phase of a call that succeeded.", kPhaseSeconds);
   auto& fallbacks =
       CounterFamily(registry, "rlk_fallback_total",
                     "Calls that ran on a lower backend because a higher one did not load.");
@@ -169,16 +176,20 @@ void Families::AddCalls(const Registry& methods_registry) {
         counter = series.requests[static_cast<size_t>(absl::StatusCode::kUnknown)];
       }
     }
-    series.duration = &durations.Add(labels, CallSeconds());
+    series.duration = durations.Add(labels);
     series.nonfinite = &nonfinite.Add(labels);
     series.fallback = &fallbacks.Add({{"operator", name}});
   }
   constexpr std::array<const char*, kPhaseCount> kPhases = {"receive", "queue",     "stage_in",
                                                             "kernel",  "stage_out", "send"};
   for (int i = 0; i < kPhaseCount; ++i) {
-    phases[i] = &phase_family.Add({{"phase", kPhases[i]}}, PhaseSeconds());
+    phases[i] = phase_family.Add({{"phase", kPhases[i]}});
   }
   in_flight = &GaugeFamily(registry, "rlk_inflight_requests", "Calls in the engine.").Add({});
+  drain_deadline =
+      &GaugeFamily(registry, "rlk_drain_deadline_timestamp_seconds",
+                   "Unix time at which a drain that has begun has to be over; 0 before it begins.")
+           .Add({});
   connections_refused = &CounterFamily(registry, "rlk_connections_refused_total",
                                        "Connections closed because connections_max were open.")
                              .Add({});
@@ -193,10 +204,8 @@ void Families::AddCalls(const Registry& methods_registry) {
 }
 
 void Families::AddBytes() {
-  request_bytes = &HistogramFamily(registry, "rlk_request_bytes", "Size of a request message.")
-                       .Add({}, Bytes());
-  response_bytes =
-      &HistogramFamily(registry, "rlk_response_bytes", "Tensor bytes of a reply.").Add({}, Bytes());
+  request_bytes = AddHistograms("rlk_request_bytes", "Size of a request message.", kBytes).Add({});
+  response_bytes = AddHistograms("rlk_response_bytes", "Tensor bytes of a reply.", kBytes).Add({});
   auto& transports = CounterFamily(registry, "rlk_transport_bytes_total",
                                    "Bytes of calls that succeeded, by the way they travelled.");
   for (size_t i = 0; i < kTransports.size(); ++i) {
@@ -244,7 +253,9 @@ void Families::AddDeterminism(const Registry& methods_registry) {
       selftests[name][i] = &selftest.Add({{"operator", name}, {"result", kResults[i]}});
     }
   }
-  CounterFamily(registry, "rlk_replays_total", "Recorded calls that were replayed.").Add({});
+  CounterFamily(registry, "rlk_replays_total",
+                "Recorded calls that were replayed. Zero in a server that does not record.")
+      .Add({});
   CounterFamily(registry, "rlk_replay_mismatches_total", "Replays with different bits.").Add({});
 }
 
@@ -267,9 +278,9 @@ void Families::AddComparisons() {
     comparisons[i].mismatches = &mismatches.Add(labels);
     comparisons[i].nan_created = &nan_created.Add(labels);
   }
-  parity_max_ulp = &HistogramFamily(registry, "rlk_parity_max_ulp",
-                                    "Largest difference of a comparison, in ULP.")
-                        .Add({}, Powers(1, 4, 12));
+  parity_max_ulp =
+      AddHistograms("rlk_parity_max_ulp", "Largest difference of a comparison, in ULP.", kUlp)
+          .Add({});
 }
 
 void Families::AddDevices(const std::vector<DeviceInfo>& infos) {
@@ -290,6 +301,13 @@ void Families::AddDevices(const std::vector<DeviceInfo>& infos) {
     series.queue_depth = &depth.Add({{"device", label}});
     series.queue_bytes = &bytes.Add({{"device", label}});
     devices.push_back(series);
+  }
+  auto& limits = GaugeFamily(registry, "rlk_memory_limit_bytes",
+                             "Bounds of memory: of what the server takes of each GPU, of resident "
+                             "tensors, of the payload that waits for a device.");
+  constexpr std::array<const char*, 3> kLimits = {"device", "resident", "queue"};
+  for (size_t i = 0; i < kLimits.size(); ++i) {
+    memory_limits[i] = &limits.Add({{"kind", kLimits[i]}});
   }
   leases = &GaugeFamily(registry, "rlk_leases", "Leases on tensors and arenas.").Add({});
   sessions = &GaugeFamily(registry, "rlk_sessions", "Open sessions.").Add({});

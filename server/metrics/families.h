@@ -4,7 +4,6 @@
 #include <prometheus/collectable.h>
 #include <prometheus/counter.h>
 #include <prometheus/gauge.h>
-#include <prometheus/histogram.h>
 #include <prometheus/registry.h>
 
 #include <array>
@@ -13,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "server/metrics/histogram.h"
 #include "server/metrics/metrics.h"
 
 namespace rlk::server {
@@ -46,7 +46,7 @@ inline constexpr size_t kJudgmentCount = 3;
 // What a call of one method touches.
 struct MethodSeries {
   std::array<prometheus::Counter*, kCodeCount> requests = {};
-  prometheus::Histogram* duration = nullptr;
+  Histogram* duration = nullptr;
   prometheus::Counter* fallback = nullptr;
   prometheus::Counter* nonfinite = nullptr;
 };
@@ -74,19 +74,26 @@ struct Families {
   Families(const Registry& registry, const std::vector<DeviceInfo>& devices,
            const BuildLabels& labels);
 
+  // All of them, as they are now.
+  std::vector<prometheus::MetricFamily> Collect() const;
+
   prometheus::Registry registry;
+  std::vector<std::unique_ptr<HistogramFamily>> histograms;
   std::map<const Method*, MethodSeries> methods;
   std::vector<DeviceSeries> devices;
-  std::array<prometheus::Histogram*, kPhaseCount> phases = {};
-  prometheus::Histogram* request_bytes = nullptr;
-  prometheus::Histogram* response_bytes = nullptr;
+  std::array<Histogram*, kPhaseCount> phases = {};
+  Histogram* request_bytes = nullptr;
+  Histogram* response_bytes = nullptr;
   // [transport][0 in, 1 out]
   std::array<std::array<prometheus::Counter*, 2>, kTransports.size()> transport_bytes = {};
   prometheus::Gauge* in_flight = nullptr;
+  prometheus::Gauge* drain_deadline = nullptr;
   prometheus::Counter* connections_refused = nullptr;
   prometheus::Gauge* sessions = nullptr;
   prometheus::Gauge* leases = nullptr;
   prometheus::Gauge* resident_bytes = nullptr;
+  // In the order of Metrics::MemoryLimits.
+  std::array<prometheus::Gauge*, 3> memory_limits = {};
   // Null where the reason is of the other kind.
   std::array<prometheus::Counter*, kReasonCount> admission_rejections = {};
   std::array<prometheus::Counter*, kReasonCount> contract_rejections = {};
@@ -97,9 +104,10 @@ struct Families {
       selftests;
   // [judgment]
   std::array<ComparisonSeries, kJudgmentCount> comparisons = {};
-  prometheus::Histogram* parity_max_ulp = nullptr;
+  Histogram* parity_max_ulp = nullptr;
 
  private:
+  HistogramFamily& AddHistograms(const char* name, const char* help, const Buckets& buckets);
   void AddCalls(const Registry& methods_registry);
   void AddBytes();
   void AddRejections();

@@ -7,21 +7,22 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <exception>
+#include <iterator>
+#include <limits>
 #include <mutex>
 #include <set>
-#include <sstream>
 #include <thread>
 #include <utility>
 
 #include "server/metrics/families.h"
+#include "server/metrics/process.h"
 
 namespace rlk::server {
 namespace {
-
-constexpr double kSecondsPerNano = 1e-9;
 
 const char* TypeName(prometheus::MetricType type) {
   switch (type) {
@@ -66,7 +67,11 @@ struct Metrics::Impl final : prometheus::Collectable {
     }
     CountConnectionsRefused();
     families.in_flight->Set(static_cast<double>(in_flight.load(std::memory_order_relaxed)));
-    return families.registry.Collect();
+    std::vector<prometheus::MetricFamily> all = families.Collect();
+    std::vector<prometheus::MetricFamily> process = CollectProcess();
+    all.insert(all.end(), std::make_move_iterator(process.begin()),
+               std::make_move_iterator(process.end()));
+    return all;
   }
 
   void CountConnectionsRefused() const {
@@ -114,19 +119,16 @@ void Metrics::OnCallDone(const Method* method, const absl::Status& status, const
   const MethodSeries& series = found->second;
   const auto code = static_cast<size_t>(status.code());
   Increment(series.requests[code < kCodeCount ? code : 2]);
-  series.duration->Observe(static_cast<double>(total_ns) * kSecondsPerNano);
-  families.request_bytes->Observe(static_cast<double>(request_bytes));
+  series.duration->Observe(total_ns);
+  families.request_bytes->Observe(request_bytes);
   if (report == nullptr) return;
-  families.response_bytes->Observe(static_cast<double>(response_bytes));
+  families.response_bytes->Observe(response_bytes);
   const PhaseNanos& nanos = report->phases;
-  const auto observe = [&](Phase phase, int64_t ns) {
-    families.phases[phase]->Observe(static_cast<double>(ns) * kSecondsPerNano);
-  };
-  observe(kReceive, nanos.receive);
-  observe(kQueuePhase, nanos.queue);
-  observe(kStageInPhase, nanos.stage_in);
-  observe(kKernel, nanos.kernel);
-  observe(kStageOutPhase, nanos.stage_out);
+  families.phases[kReceive]->Observe(nanos.receive);
+  families.phases[kQueuePhase]->Observe(nanos.queue);
+  families.phases[kStageInPhase]->Observe(nanos.stage_in);
+  families.phases[kKernel]->Observe(nanos.kernel);
+  families.phases[kStageOutPhase]->Observe(nanos.stage_out);
   families.transport_bytes[kInline][0]->Increment(static_cast<double>(request_bytes));
   families.transport_bytes[kInline][1]->Increment(static_cast<double>(response_bytes));
   families.transport_bytes[kResident][0]->Increment(
@@ -180,13 +182,23 @@ void Metrics::SetHoldings(std::function<Holdings()> holdings) {
   impl_->holdings = std::move(holdings);
 }
 
+void Metrics::SetMemoryLimits(const MemoryLimits& limits) {
+  const std::array<int64_t, 3> values = {limits.device, limits.resident, limits.queue};
+  for (size_t i = 0; i < values.size(); ++i) {
+    impl_->families.memory_limits[i]->Set(static_cast<double>(values[i]));
+  }
+}
+
+void Metrics::OnDrain(std::chrono::system_clock::time_point deadline) {
+  const std::chrono::duration<double> since_epoch = deadline.time_since_epoch();
+  impl_->families.drain_deadline->Set(since_epoch.count());
+}
+
 void Metrics::OnStream(bool in, int64_t bytes) {
   impl_->families.transport_bytes[kStream][in ? 0 : 1]->Increment(static_cast<double>(bytes));
 }
 
-void Metrics::OnSent(int64_t ns) {
-  impl_->families.phases[kSend]->Observe(static_cast<double>(ns) * kSecondsPerNano);
-}
+void Metrics::OnSent(int64_t ns) { impl_->families.phases[kSend]->Observe(ns); }
 
 void Metrics::OnSelftest(std::string_view operator_name, SelftestResult result) {
   const auto found = impl_->families.selftests.find(operator_name);
@@ -201,7 +213,9 @@ void Metrics::OnComparison(const Comparison& comparison) {
   Increment(series.results[comparison.passed ? 1 : 0]);
   series.mismatches->Increment(static_cast<double>(comparison.mismatched()));
   series.nan_created->Increment(static_cast<double>(comparison.stats.counts[compare::kNanLeft]));
-  impl_->families.parity_max_ulp->Observe(static_cast<double>(comparison.stats.extremes.ulp));
+  constexpr uint64_t kUlpMax = std::numeric_limits<int64_t>::max();
+  impl_->families.parity_max_ulp->Observe(
+      static_cast<int64_t>(std::min(comparison.stats.extremes.ulp, kUlpMax)));
 }
 
 void Metrics::SetConnectionsRefused(int64_t (*refused)()) {
@@ -212,7 +226,7 @@ void Metrics::SetConnectionsRefused(int64_t (*refused)()) {
 
 std::string Metrics::Describe() const {
   std::set<std::string> lines;
-  for (const prometheus::MetricFamily& family : impl_->families.registry.Collect()) {
+  for (const prometheus::MetricFamily& family : impl_->Collect()) {
     std::set<std::string> labels;
     for (const auto& metric : family.metric) {
       for (const auto& label : metric.label) labels.insert(label.name);

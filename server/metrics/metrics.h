@@ -2,6 +2,7 @@
 // zero from the start, and nothing on the path of a call looks a label up.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -53,6 +54,14 @@ class Metrics final : public Observer {
     int64_t sessions = 0, tensors = 0, bytes = 0;
   };
   void SetHoldings(std::function<Holdings()> holdings);
+  // Bounds of what a GPU, resident tensors, and the calls that wait for a device may hold.
+  struct MemoryLimits {
+    int64_t device = 0, resident = 0, queue = 0;
+  };
+  void SetMemoryLimits(const MemoryLimits& limits);
+  // A drain has begun, and has to be over by then.
+  void OnDrain(std::chrono::system_clock::time_point deadline);
+
   // A stream of a tensor ended after so many bytes.
   void OnStream(bool in, int64_t bytes);
   // From handing a reply to the transport until the transport is done with it.
