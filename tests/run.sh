@@ -51,6 +51,7 @@ main() {
   SECONDS=0
   say "Packages"
   install_system_packages
+  fetch_prometheus
   # Before the C++ tests: some of these check the API with buf, which pip brings.
   python_missing=$(prepare_python) || note "no Python tests: $python_missing"
   if [[ -x .venv/bin/buf ]]; then
@@ -135,6 +136,30 @@ install_system_packages() {
     packages+=(clang libclang-rt-dev)
   fi
   install_packages "$logs/apt.log" "${packages[@]}"
+}
+
+# fetch_prometheus: the tests of the rules and the dashboard run a Prometheus. Debian's package would
+# start a service of the host, so only its programs are taken out of it (19 MB), without root.
+fetch_prometheus() {
+  if command -v prometheus >/dev/null && command -v promtool >/dev/null; then
+    return 0
+  fi
+  local folder=$root/build/prometheus
+  if [[ ! -x $folder/usr/bin/promtool ]]; then
+    if ((!install)); then
+      note "no prometheus (--no-install): its tests are skipped"
+      return 0
+    fi
+    rm -rf "$folder"
+    mkdir -p "$folder"
+    if ! (cd "$folder" && apt-get -q download prometheus && dpkg-deb -x prometheus_*.deb . &&
+      rm prometheus_*.deb) </dev/null >"$logs/prometheus.log" 2>&1; then
+      note "apt-get cannot download prometheus ($logs/prometheus.log): its tests are skipped"
+      return 0
+    fi
+    note "prometheus is in $folder"
+  fi
+  export RLK_PROMETHEUS_DIR=$folder/usr/bin
 }
 
 # build_tree PRESET [TARGET...]: configures and builds build/PRESET.
