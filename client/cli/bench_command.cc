@@ -54,7 +54,7 @@ struct Throughput {
 absl::StatusOr<BenchPlan> MakePlan(const Args& args) {
   const std::string name = args.positional().size() == 1 ? args.positional()[0] : "";
   if (name != "rpc" && name != "transport") {
-    return InvalidArgument(Reason::kUnknownOption, "BENCHMARK", name, "rpc, transport",
+    return InvalidArgument(Reason::kUnknownOption, "BENCHMARK", name, "rpc, transport, load",
                            "rlk bench takes one benchmark");
   }
   BenchPlan plan;
@@ -213,6 +213,7 @@ Outcome Report(const std::string& address, const BenchPlan& plan, const std::vec
 }  // namespace
 
 Outcome RunBench(const Args& args) {
+  if (args.positional() == std::vector<std::string>{"load"}) return RunBenchLoad(args);
   const absl::StatusOr<BenchPlan> plan = MakePlan(args);
   if (!plan.ok()) return UsageError(plan.status());
   if (args.positional()[0] == "transport") return RunBenchTransport(args, plan->seconds);

@@ -72,6 +72,15 @@ constexpr char kUsage[] = R"(rlk: calls an rlk server.
       --seconds S               throughput: length of a block (default 1)
   rlk bench transport           uploads, downloads, calls, beside memcpy, a bare socket, unary bytes
       --bytes-max N --seconds S up to this size (default 1 GiB), so long for each (default 1)
+  rlk bench load                many clients, a mix of calls, a fixed number of them
+      --calls N --clients N     calls (default 10000), clients with a connection each (default 8)
+      --mix NAME[=WEIGHT],...   small, softcap, softcap_backward, rms_norm, rms_norm_backward,
+                                det_linear, resident, resident_norm, upload
+      --rate R                  open loop: so many calls a second, latency from the time due
+      --arrivals uniform|poisson  open loop: equal or random gaps
+      --blocks N                two runs alternate, N blocks each; spread and difference
+      --against ADDR            the second run's server
+      --warm-up N --seed N      calls before (default 1000), of the random choices (default 1)
 
 Everywhere, also before the command: --server ADDR (host:port or unix:/path; default
 127.0.0.1:50051), --session TOKEN (default: RLK_SESSION of the environment), --timeout-ms N,
@@ -149,7 +158,18 @@ const std::vector<Command>& Commands() {
       {"digest", RunDigest, {}},
       {"bench",
        RunBench,
-       {{"--calls"}, {"--blocks"}, {"--callers"}, {"--seconds"}, {"--bytes-max"}}},
+       {{"--calls"},
+        {"--blocks"},
+        {"--callers"},
+        {"--seconds"},
+        {"--bytes-max"},
+        {"--clients"},
+        {"--rate"},
+        {"--arrivals"},
+        {"--mix"},
+        {"--seed"},
+        {"--warm-up"},
+        {"--against"}}},
       {"session", RunSession, {{"--ttl"}}},
       {"put", RunPut, {{"--label"}, {"--lease"}, {"--device"}, {"--reuse", false}}},
       {"get", RunGet, {{"--out"}}},
@@ -251,7 +271,7 @@ std::string SessionToken(const Args& args) {
   return args.Get("--session", environment == nullptr ? "" : environment);
 }
 
-absl::StatusOr<client::Client> Connect(const Args& args) {
+absl::StatusOr<client::ClientOptions> ClientOptionsOf(const Args& args) {
   client::ClientOptions options;
   RLK_ASSIGN_OR_RETURN(const int64_t timeout_ms,
                        args.GetInteger("--timeout-ms", 0, 1, int64_t{1} << 31));
@@ -260,6 +280,11 @@ absl::StatusOr<client::Client> Connect(const Args& args) {
     options.connect_timeout = std::min(options.connect_timeout, *options.default_timeout);
   }
   options.session_token = SessionToken(args);
+  return options;
+}
+
+absl::StatusOr<client::Client> Connect(const Args& args) {
+  RLK_ASSIGN_OR_RETURN(const client::ClientOptions options, ClientOptionsOf(args));
   return client::Client::Connect(ServerAddress(args), options);
 }
 

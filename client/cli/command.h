@@ -41,6 +41,8 @@ Outcome ConnectError(const absl::Status& status);
 // An error of a call: 3 when no server answers, otherwise 1.
 Outcome CallError(const absl::Status& status);
 
+// --timeout-ms and --session.
+absl::StatusOr<client::ClientOptions> ClientOptionsOf(const Args& args);
 // Connects to --server.
 absl::StatusOr<client::Client> Connect(const Args& args);
 std::string ServerAddress(const Args& args);
@@ -54,6 +56,7 @@ Outcome RunDigest(const Args& args);
 Outcome RunBench(const Args& args);
 // `rlk bench transport`, about `seconds` for each size.
 Outcome RunBenchTransport(const Args& args, double seconds);
+Outcome RunBenchLoad(const Args& args);
 Outcome RunPut(const Args& args);
 Outcome RunGet(const Args& args);
 Outcome RunLs(const Args& args);

@@ -150,7 +150,10 @@ absl::StatusOr<Client> Client::Connect(const std::string& address, const ClientO
   for (const wire::MethodBinding& method : impl->methods) {
     impl->by_name[method.signature.method] = &method;
   }
-  impl->channel = grpc::CreateChannel(ChannelTarget(address), grpc::InsecureChannelCredentials());
+  grpc::ChannelArguments arguments;
+  if (options.own_connection) arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  impl->channel = grpc::CreateCustomChannel(ChannelTarget(address),
+                                            grpc::InsecureChannelCredentials(), arguments);
   RLK_RETURN_IF_ERROR(WaitForServer(*impl->channel, address, options));
   impl->stub = std::make_unique<grpc::GenericStub>(impl->channel);
   impl->server = rlk::v1::ServerService::NewStub(impl->channel);

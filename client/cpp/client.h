@@ -51,6 +51,9 @@ struct ClientOptions {
   // Deadline of calls that name none; absent waits for ever.
   std::optional<std::chrono::milliseconds> default_timeout = std::nullopt;
   int64_t inline_bytes_max = kInlineBytesMax;
+  // A connection of its own; by default the clients of a process that name the same address share
+  // one.
+  bool own_connection = false;
   // A session that was opened elsewhere; by default the client opens one when it needs it.
   std::string session_token = {};
   // Lease of the client's own session, renewed while the client lives; 0 takes the server's
