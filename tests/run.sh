@@ -11,8 +11,9 @@ the checks of the pages and scripts, and the Python tests. Logs are in build/tes
 compiled where nvcc is found; tests that need a GPU are skipped without one.
 
   --full         also: errors in ULP over all 2^32 inputs, long audits, every default architecture,
-                 AddressSanitizer and UndefinedBehaviorSanitizer on everything, ThreadSanitizer on
-                 everything without gRPC, and 10^7 inputs for each fuzz target
+                 AddressSanitizer and UndefinedBehaviorSanitizer on everything and in a soak of the
+                 server, ThreadSanitizer on everything without gRPC, and 10^7 inputs for each fuzz
+                 target
   --gpu          fail where no GPU is found, rather than skip
   --optional     install torch, transformers and diffusers if pip can, and run the tests that
                  compare with them; without it they run only where these are in .venv already
@@ -133,7 +134,7 @@ install_system_packages() {
   local packages=("${RLK_BUILD_PACKAGES[@]}" libgtest-dev libgmock-dev libbenchmark-dev ccache
     python3-venv shellcheck)
   if ((full)); then
-    packages+=(clang libclang-rt-dev)
+    packages+=(clang libclang-rt-dev valgrind)
   fi
   install_packages "$logs/apt.log" "${packages[@]}"
 }
@@ -276,6 +277,7 @@ run_sanitizers() {
   export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
   if build_tree asan; then
     run_ctest asan
+    run_soak
   fi
 
   # ThreadSanitizer cannot see through the distribution's gRPC, so: every test program without it.
@@ -294,6 +296,22 @@ run_sanitizers() {
     ctest_wrapper=(setarch "$(uname -m)" -R)
     run_ctest tsan -R "^($pattern)[.]"
     ctest_wrapper=()
+  fi
+}
+
+# run_soak: clients that are killed, late, wrong and malformed, against the server with sanitizers.
+run_soak() {
+  if [[ -n "$python_missing" ]]; then
+    note "no soak: $python_missing"
+    skipped=$((skipped + 1))
+    return 0
+  fi
+  say "Soak under AddressSanitizer and UndefinedBehaviorSanitizer (${SECONDS} s so far)"
+  if run_logged "$logs/soak.log" .venv/bin/python tests/soak/soak.py \
+    --server build/asan/server/rlk-server --operations 20000; then
+    passed=$((passed + 1))
+  else
+    add_failure "the soak; build/test/soak.log has its figures"
   fi
 }
 
