@@ -91,7 +91,8 @@ TEST_F(ResidentCallsTest, TheClientPicksTheWay) {
 
 TEST_F(ResidentCallsTest, ALostSideConnectionEndsItsSession) {
   std::optional<client::Client> client = *client::Client::Connect("unix:" + dir_.File("socket"));
-  const client::Tensor x = *client::Tensor::Allocate(DType::kU8, std::vector<int64_t>{1000});
+  client::Tensor x = *client::Tensor::Allocate(DType::kU8, std::vector<int64_t>{1000});
+  for (uint8_t& value : x.mutable_as<uint8_t>()) value = 7;
   ASSERT_TRUE(client->Put(x.ref()).ok());
   AwaitSeries(*server_, "rlk_sessions", 1);
   client.reset();
