@@ -370,6 +370,12 @@ absl::StatusOr<Comparison> CompareTensors(const ParityTensor& left, const Parity
         std::move(comparison), Difference::kShape,
         "left has shape " + ShapeText(left.shape) + ", right " + ShapeText(right.shape));
   }
+  if (left.dtype != right.dtype && left.elements() > kRoundedElementsMax) {
+    return InvalidArgument(
+        Reason::kLimitExceeded, "right", std::to_string(left.elements()) + " elements",
+        "at most " + std::to_string(kRoundedElementsMax) + " of another dtype than the candidate's",
+        "the reference is too large to be rounded");
+  }
   RLK_ASSIGN_OR_RETURN(const Sides sides, BringTogether(left, right));
   RLK_RETURN_IF_ERROR(CompareSides(sides, options, context, interrupt, comparison));
   if (options.digests) {

@@ -107,6 +107,9 @@ struct ComparisonContext {
   ThreadPool* pool = nullptr;
 };
 
+// A reference of another dtype is rounded on the host, which takes 16 bytes an element.
+inline constexpr int64_t kRoundedElementsMax = int64_t{1} << 25;
+
 // INVALID_ARGUMENT (kUnknownOption, kLimitExceeded, kDtypeNotAllowed) for options that say nothing
 // of these tensors. Any two tensors have a verdict: other shapes and dtypes, empty tensors and
 // scalars are none of the errors.

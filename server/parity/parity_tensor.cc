@@ -61,9 +61,16 @@ absl::StatusOr<ParityTensor> MakeParityTensor(DType dtype, const Dims& shape,
   return result;
 }
 
-absl::StatusOr<ParityTensor> MakeParityTensor(const TensorArg& tensor,
+absl::StatusOr<ParityTensor> MakeParityTensor(std::string_view name, const TensorArg& tensor,
                                               std::span<Device* const> devices) {
   const bool contiguous = IsContiguous(tensor.shape, tensor.strides);
+  const int64_t bytes = ElementCount(tensor.shape) * DTypeSize(tensor.dtype);
+  if (!contiguous && bytes > kGatheredBytesMax) {
+    return InvalidArgument(
+        Reason::kLimitExceeded, name, std::to_string(bytes) + " bytes",
+        "at most " + std::to_string(kGatheredBytesMax) + " bytes of a view that is not in C order",
+        "the view is too large to gather");
+  }
   ParityTensor result;
   result.dtype = tensor.dtype;
   result.shape = tensor.shape;

@@ -6,7 +6,7 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <string>
+#include <string_view>
 
 #include "absl/status/statusor.h"
 #include "kernels/core/tensor_view.h"
@@ -41,9 +41,14 @@ struct ParityTensor {
   int64_t columns() const;
 };
 
-// From a tensor that is inline or resolved. Strided elements are gathered on the host. `devices`
-// are those of the engine. RESOURCE_EXHAUSTED (kBytesExhausted) without host memory.
-absl::StatusOr<ParityTensor> MakeParityTensor(const TensorArg& tensor,
+// A view that is not in C order is gathered, and may name many more elements than the memory that
+// it looks at has.
+inline constexpr int64_t kGatheredBytesMax = int64_t{256} << 20;
+
+// From a tensor that is inline or resolved, `name` in errors. Strided elements are gathered on the
+// host. `devices` are those of the engine. INVALID_ARGUMENT (kLimitExceeded) above
+// kGatheredBytesMax; RESOURCE_EXHAUSTED (kBytesExhausted) without host memory.
+absl::StatusOr<ParityTensor> MakeParityTensor(std::string_view name, const TensorArg& tensor,
                                               std::span<Device* const> devices);
 
 // From elements in C order on the host.

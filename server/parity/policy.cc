@@ -92,6 +92,12 @@ absl::Status CheckLogits(std::string_view field, const ParityTensor& logits, con
 absl::Status CheckTensors(const PolicyTensors& tensors) {
   constexpr std::string_view kFloats = "F32, F16, BF16, F64";
   const Dims& shape = tensors.rollout.shape;
+  if (tensors.rollout.elements() > kPolicyTokensMax) {
+    return InvalidArgument(Reason::kLimitExceeded, "rollout",
+                           std::to_string(tensors.rollout.elements()) + " tokens",
+                           "at most " + std::to_string(kPolicyTokensMax),
+                           "there are too many tokens for one comparison");
+  }
   if (!IsFloat(tensors.rollout.dtype)) return WrongDtype("rollout", tensors.rollout.dtype, kFloats);
   if (!IsFloat(tensors.trainer.dtype)) return WrongDtype("trainer", tensors.trainer.dtype, kFloats);
   if (!(tensors.trainer.shape == shape)) {

@@ -85,7 +85,10 @@ struct PolicyComparison {
   std::map<std::string, double> metrics;
 };
 
-// INVALID_ARGUMENT for tensors that do not belong together, naming the field.
+inline constexpr int64_t kPolicyTokensMax = int64_t{1} << 24;
+
+// INVALID_ARGUMENT for tensors that do not belong together, naming the field,
+// and (kLimitExceeded) for more than kPolicyTokensMax tokens.
 absl::StatusOr<PolicyComparison> ComparePolicies(const PolicyTensors& tensors,
                                                  const PolicyOptions& options,
                                                  const Interrupt& interrupt);

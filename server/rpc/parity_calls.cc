@@ -114,7 +114,7 @@ absl::StatusOr<ParityTensor> TakeTensor(const ParityServiceContext& service,
       return InvalidArgument(Reason::kSourceNotSupported, name, "arena", "data, resident",
                              "this version has no arenas");
   }
-  return MakeParityTensor(arg, service.devices);
+  return MakeParityTensor(name, arg, service.devices);
 }
 
 }  // namespace rlk::server

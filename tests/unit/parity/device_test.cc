@@ -1,5 +1,8 @@
 // Tensors in a device's memory: compared there where the device can, on the host where it cannot,
 // with one result.
+#include <sstream>
+
+#include "kernels/core/status.h"
 #include "server/engine/host_residents.h"
 #include "server/parity/digests.h"
 #include "tests/unit/parity/parity_data.h"
@@ -71,12 +74,13 @@ class TestDevice final : public server::Device {
 };
 
 std::string Everything(const Comparison& c) {
-  std::string text = c.triage.hint + "|" + c.left.digest->Text() + c.right.digest->Text();
-  for (const int64_t count : c.stats.counts) text += "," + std::to_string(count);
-  text += "|" + std::to_string(c.stats.sums.error_squared) + "|" +
-          std::to_string(c.row_stats.mismatched) + "|" + std::to_string(c.row_stats.last_column);
-  if (c.first_mismatch) text += c.first_mismatch->left_bits + c.first_mismatch->right_bits;
-  return text;
+  std::ostringstream text;
+  text << c.triage.hint << c.left.digest->Text() << c.right.digest->Text();
+  for (const int64_t count : c.stats.counts) text << "," << count;
+  text << "|" << std::hexfloat << c.stats.sums.error_squared << "|" << c.row_stats.mismatched << "|"
+       << c.row_stats.last_column;
+  if (c.first_mismatch) text << c.first_mismatch->left_bits << c.first_mismatch->right_bits;
+  return text.str();
 }
 
 TEST(ParityDevice, AnyPlaceGivesOneResult) {
@@ -125,7 +129,7 @@ TEST(ParityDevice, StridedViewsOfDeviceMemoryAreGathered) {
   view.memory = whole->memory;
   view.memory_offset = 4 * 12;
   server::Device* devices[] = {&device};
-  const auto gathered = server::MakeParityTensor(view, devices);
+  const auto gathered = server::MakeParityTensor("x", view, devices);
   ASSERT_TRUE(gathered.ok()) << gathered.status();
   std::vector<double> expected;
   for (size_t c = 0; c < 3; ++c) {
@@ -134,6 +138,13 @@ TEST(ParityDevice, StridedViewsOfDeviceMemoryAreGathered) {
   const Comparison comparison = Compared(*gathered, TensorOf(DType::kF32, {3, 4}, expected));
   EXPECT_TRUE(comparison.passed) << comparison.triage.hint;
   EXPECT_EQ(comparison.stats.compared, 12);
+  // One element, named a thousand million times.
+  view.shape = {1000, 1000, 1000};
+  view.strides = {0, 0, 0};
+  const auto detail = GetErrorDetail(server::MakeParityTensor("x", view, devices).status());
+  ASSERT_TRUE(detail.has_value());
+  EXPECT_EQ(detail->reason, Reason::kLimitExceeded);
+  EXPECT_EQ(detail->field, "x");
 }
 
 }  // namespace
