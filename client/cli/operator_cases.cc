@@ -185,7 +185,7 @@ absl::StatusOr<CaseOptions> ReadCaseOptions(const Args& args) {
   CaseOptions options;
   RLK_RETURN_IF_ERROR(ReadSizes(args, options.sizes));
   const std::string dtype = args.Get("--dtype", "fp32");
-  // Upstream's names beside ours.
+  // RL-Kernel's names beside ours.
   options.dtype = dtype == "fp32"   ? DType::kF32
                   : dtype == "fp16" ? DType::kF16
                                     : DTypeFromText(dtype);

@@ -14,7 +14,7 @@
 
 namespace rlk::cli {
 
-// The sizes of upstream's options, by what they are in our signatures.
+// The sizes of RL-Kernel's options, by what they are in our signatures.
 struct CaseSizes {
   // A leading "..." is [batch, seq], and [batch, seq, vocab] where a tensor has nothing behind it;
   // T is batch * seq.

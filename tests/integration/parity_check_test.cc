@@ -23,6 +23,7 @@
 #include "kernels/ops/timestep_mlp_fp32/timestep_mlp_fp32.h"
 #include "kernels/ops/timestep_sinusoid_h3/timestep_sinusoid_h3.h"
 #include "rlk/v1/parity.grpc.pb.h"
+#include "server/rpc/parity_check_messages.h"
 #include "tests/integration/peer.h"
 
 namespace rlk::test {
@@ -171,6 +172,34 @@ TEST(ParityCheck, SendsLargeInputsToTheOtherServerAndLeavesNothingThere) {
   EXPECT_TRUE(result->passed()) << result->DebugString();
   EXPECT_EQ(result->compared_elements(), 2 * 1024 * 1024 + 1024);
   EXPECT_EQ(SeriesValue(Scrape(other.metrics()), "rlk_resident_bytes"), 0);
+}
+
+std::vector<std::string> DifferentVersions(void (*change)(rlk::v1::Provenance& right)) {
+  rlk::v1::CheckParityResponse response;
+  rlk::v1::Provenance& left = *response.mutable_left()->mutable_provenance();
+  left.set_id("1");
+  left.set_git_commit("abc");
+  left.set_cpu_isa("x86-64-v3");
+  left.add_cuda_architectures("90a");
+  *response.mutable_right()->mutable_provenance() = left;
+  change(*response.mutable_right()->mutable_provenance());
+  server::FillParity(server::ParityResult(), server::ReportFacts(), response);
+  return {response.different_versions().begin(), response.different_versions().end()};
+}
+
+TEST(ParityCheck, TellsWhichFactsTheSidesDoNotShare) {
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(DifferentVersions([](rlk::v1::Provenance&) {}), Names());
+  EXPECT_EQ(DifferentVersions([](rlk::v1::Provenance& right) {
+              right.set_id("2");
+              right.clear_git_commit();
+              right.set_cpu_isa("x86-64");
+              right.add_cuda_architectures("100");
+            }),
+            (Names{"git_commit", "cuda_architectures", "cpu_isa"}));
+  // The id covers the GPUs too.
+  EXPECT_EQ(DifferentVersions([](rlk::v1::Provenance& right) { right.set_id("2"); }),
+            Names{"devices"});
 }
 
 TEST(ParityCheck, TakesProvidedTensorsAndSaysWhichElementDiffers) {

@@ -3,7 +3,7 @@
 import os
 
 NORM = ["rms_norm.forward", "x=random:9x48:f32:1", "weight=random:48:f32:2"]
-# Small enough for a busy machine; the defaults are those of upstream.
+# Small enough for a busy machine; the defaults are those of RL-Kernel.
 SIZES = ["--batch", "1", "--seq", "4", "--vocab", "33", "--normalized-dim", "32", "--k-dim", "40",
          "--n-dim", "12", "--size", "D=16", "--size", "M=20"]
 OPERATORS = {
@@ -73,7 +73,7 @@ def check_operators(check, rlk):
     suite = rlk.json("check-operator", "rms_norm", "eps=1e-5", "--candidate", "cpu",
                      "--check-grad", "--seed", "7", "--input-mode", "constant", *SIZES)
     candidate = suite["candidates"][0]
-    check("check-operator has upstream's fields",
+    check("check-operator has RL-Kernel's fields",
           suite["total_candidates"] == suite["passed_candidates"] == 1 and
           suite["pass_rate"] == 1 and candidate["total_outputs"] == 3 and
           candidate["backend_provenance"]["actual_backend"] == "cpu", suite)
@@ -81,7 +81,7 @@ def check_operators(check, rlk):
     check("check-operator has a case for each method",
           [case["case_name"] for case in cases] == ["rms_norm.forward", "rms_norm.backward"],
           cases)
-    check("check-operator's outputs have upstream's fields",
+    check("check-operator's outputs have RL-Kernel's fields",
           all(OUTPUT_FIELDS <= set(output) for case in cases for output in case["outputs"]), cases)
     check("check-operator judges gradients by their own row",
           cases[1]["outputs"][0]["judgment"].startswith("gradient_accuracy/"), cases[1])
