@@ -10,7 +10,7 @@
 #include "client/cli/parity_options.h"
 #include "client/cli/parity_render.h"
 #include "client/cli/render.h"
-#include "client/cpp/parity_check.h"
+#include "client/cpp/checks.h"
 #include "kernels/core/status.h"
 
 namespace rlk::cli {
@@ -118,7 +118,7 @@ Json OutputJson(int64_t index, const rlk::v1::OutputVerdict& output) {
           {"judgment", comparison.rule().row()},
           {"comparison_lhs_role", comparison.left().role()},
           {"comparison_rhs_role", comparison.right().role()},
-          {"message", output.passed() ? "" : ComparisonText(comparison)}};
+          {"message", output.passed() ? "" : ComparisonLine(comparison)}};
 }
 
 Json CandidateJson(const CandidateResult& candidate) {
@@ -167,7 +167,7 @@ std::string CandidateText(const CandidateResult& candidate) {
                  DTypeText(comparison.left().dtype()), Short(comparison.magnitude().max_abs()),
                  Short(comparison.magnitude().max_rel()), Short(comparison.rule().atol()),
                  Short(comparison.rule().rtol()),
-                 output.passed() ? "passed" : "FAILED: " + ComparisonText(comparison)});
+                 output.passed() ? "passed" : "FAILED: " + ComparisonLine(comparison)});
     }
   }
   return "candidate " + candidate.name + ": " + report.backend() + ", " + report.contract() +

@@ -64,8 +64,9 @@ Outcome RunRm(const Args& args);
 Outcome RunSession(const Args& args);
 Outcome RunCompare(const Args& args);
 Outcome RunParity(const Args& args);
-// rlk parity check, rlk parity invariance.
-Outcome RunParityCheck(const Args& args);
+// `rlk parity check` and `rlk parity invariance`: `words` are those behind the verb.
+Outcome RunParityCheck(const Args& args, const std::vector<std::string>& words);
+Outcome RunParityInvariance(const Args& args, const std::vector<std::string>& words);
 Outcome RunCheckOperator(const Args& args);
 
 }  // namespace rlk::cli

@@ -1,4 +1,4 @@
-// rlk parity policy, rlk parity digests.
+// rlk parity policy, rlk parity digests; check_commands.cc has its other verbs.
 #include <cstring>
 #include <optional>
 #include <string>
@@ -208,9 +208,12 @@ Outcome RunParity(const Args& args) {
   const std::string verb = args.positional().empty() ? "" : args.positional()[0];
   if (verb == "policy") return RunPolicy(args);
   if (verb == "digests") return RunDigests(args);
-  if (verb == "check" || verb == "invariance") return RunParityCheck(args);
+  if (verb == "check" || verb == "invariance") {
+    const std::vector<std::string> words(args.positional().begin() + 1, args.positional().end());
+    return verb == "check" ? RunParityCheck(args, words) : RunParityInvariance(args, words);
+  }
   return UsageError(InvalidArgument(Reason::kUnknownOption, "VERB", verb,
-                                    "check, invariance, policy, digests",
+                                    "policy, digests, check, invariance",
                                     "rlk parity takes a verb"));
 }
 

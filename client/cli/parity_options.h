@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "client/cli/args.h"
-#include "client/cpp/parity_check.h"
+#include "client/cpp/checks.h"
 
 namespace rlk::cli {
 

@@ -55,7 +55,7 @@ std::string Join(const google::protobuf::RepeatedPtrField<std::string>& texts) {
 
 }  // namespace
 
-Json ComparisonJson(const rlk::v1::Comparison& comparison) {
+Json ComparisonFields(const rlk::v1::Comparison& comparison) {
   const rlk::v1::ComparisonCounts& counts = comparison.counts();
   const rlk::v1::ErrorMagnitude& magnitude = comparison.magnitude();
   Json ulp = Json::array();
@@ -92,7 +92,7 @@ Json ComparisonJson(const rlk::v1::Comparison& comparison) {
       {"triage", {{"class", TriageText(comparison)}, {"hint", comparison.triage().hint()}}}};
 }
 
-std::string ComparisonText(const rlk::v1::Comparison& comparison) {
+std::string ComparisonLine(const rlk::v1::Comparison& comparison) {
   const rlk::v1::ComparisonCounts& counts = comparison.counts();
   std::string text = std::to_string(counts.mismatched()) + " of " +
                      std::to_string(counts.compared()) + " elements differ";
@@ -120,7 +120,7 @@ Json ParityJson(const rlk::v1::CheckParityResponse& response) {
     outputs.push_back({{"method", output.method()},
                        {"output", output.output()},
                        {"passed", output.passed()},
-                       {"comparison", ComparisonJson(output.comparison())},
+                       {"comparison", ComparisonFields(output.comparison())},
                        {"unwritten_left", output.unwritten_left()},
                        {"unwritten_right", output.unwritten_right()},
                        {"nan_created_left", output.nan_created_left()},
@@ -146,7 +146,7 @@ Json ParityJson(const rlk::v1::CheckParityResponse& response) {
 std::string ParityText(const rlk::v1::CheckParityResponse& response) {
   Table table({"method", "output", "verdict", ""});
   for (const rlk::v1::OutputVerdict& output : response.outputs()) {
-    std::string more = ComparisonText(output.comparison());
+    std::string more = ComparisonLine(output.comparison());
     const auto add = [&more](const char* what, int64_t left, int64_t right) {
       if (left == 0 && right == 0) return;
       more.append("; ").append(what).append(" ").append(std::to_string(left)).append(" left, ");
@@ -178,7 +178,7 @@ Json InvarianceJson(const rlk::v1::CheckInvarianceResponse& response) {
       difference = {{"layout", axis.difference().layout()},
                     {"output", axis.difference().output()},
                     {"row", axis.difference().row()},
-                    {"comparison", ComparisonJson(axis.difference().comparison())}};
+                    {"comparison", ComparisonFields(axis.difference().comparison())}};
     }
     axes.push_back({{"method", axis.method()},
                     {"axis", EnumText(rlk::v1::InvarianceAxis_descriptor(), axis.axis())},
@@ -205,7 +205,7 @@ std::string InvarianceText(const rlk::v1::CheckInvarianceResponse& response) {
       more = difference.output() +
              (difference.row() >= 0 ? " of row " + std::to_string(difference.row()) : "") +
              " differs with " + difference.layout() + ": " +
-             ComparisonText(difference.comparison());
+             ComparisonLine(difference.comparison());
     }
     table.Add({axis.method(), EnumText(rlk::v1::InvarianceAxis_descriptor(), axis.axis()),
                axis.applicable() ? Verdict(axis.passed()) : "no meaning",

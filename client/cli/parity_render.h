@@ -9,9 +9,9 @@
 namespace rlk::cli {
 
 // One comparison: judgment, counts, first mismatch, ULP, errors, rule, triage.
-Json ComparisonJson(const rlk::v1::Comparison& comparison);
+Json ComparisonFields(const rlk::v1::Comparison& comparison);
 // "12 of 4096 elements differ, first at 17: 3f800001 against 3f800000; at most 3 ULP; ...".
-std::string ComparisonText(const rlk::v1::Comparison& comparison);
+std::string ComparisonLine(const rlk::v1::Comparison& comparison);
 
 Json ParityJson(const rlk::v1::CheckParityResponse& response);
 std::string ParityText(const rlk::v1::CheckParityResponse& response);

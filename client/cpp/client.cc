@@ -158,7 +158,6 @@ absl::StatusOr<Client> Client::Connect(const std::string& address, const ClientO
   impl->stub = std::make_unique<grpc::GenericStub>(impl->channel);
   impl->server = rlk::v1::ServerService::NewStub(impl->channel);
   impl->tensors = rlk::v1::TensorService::NewStub(impl->channel);
-  impl->parity = rlk::v1::ParityService::NewStub(impl->channel);
   impl->sessions = rlk::v1::SessionService::NewStub(impl->channel);
   impl->parity = rlk::v1::ParityService::NewStub(impl->channel);
   impl->session = std::make_unique<SessionHolder>(impl->channel, address, options.session_token,

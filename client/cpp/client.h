@@ -175,7 +175,7 @@ class Client {
   // As the server computes them.
   absl::StatusOr<TensorDigests> Digest(const DigestArgs& args) const;
 
-  // As messages; client/cpp/parity_check.h makes them from calls.
+  // As messages; client/cpp/checks.h makes them from calls.
   absl::StatusOr<rlk::v1::CheckParityResponse> CheckParity(
       const rlk::v1::CheckParityRequest& request,
       std::optional<std::chrono::milliseconds> timeout = std::nullopt) const;

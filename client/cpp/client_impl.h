@@ -32,7 +32,6 @@ struct Client::Impl {
   std::unique_ptr<rlk::v1::TensorService::Stub> tensors;
   std::unique_ptr<rlk::v1::ParityService::Stub> parity;
   std::unique_ptr<rlk::v1::SessionService::Stub> sessions;
-  std::unique_ptr<rlk::v1::ParityService::Stub> parity;
   // Last: it makes calls when it goes.
   std::unique_ptr<SessionHolder> session;
 

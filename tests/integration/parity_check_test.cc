@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "client/cpp/parity_check.h"
+#include "client/cpp/checks.h"
 #include "kernels/core/counter_random.h"
 #include "kernels/core/status.h"
 #include "kernels/ops/adaln_projection_3mod/adaln_projection_3mod.h"

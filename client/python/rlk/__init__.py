@@ -19,7 +19,7 @@ from typing import Any
 
 from rlk._codec import CallResult
 from rlk._digest import digest, row_digests
-from rlk._parity_check import Gradients, Side
+from rlk._checks import Gradients, Side
 from rlk._random import random_tensor
 from rlk.client import (
     CallFuture,

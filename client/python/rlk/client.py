@@ -11,7 +11,7 @@ from typing import Any, Dict, Iterator, Mapping, Optional, Sequence, Tuple, Unio
 
 import grpc
 
-from rlk import _codec, _parity_check, _session
+from rlk import _checks, _codec, _session
 from rlk._parity import ParityCalls
 from rlk._proto import parity_check_pb2, server_pb2
 from rlk._tensor_calls import TensorCalls
@@ -267,10 +267,10 @@ class Client(TensorCalls, ParityCalls):
         self,
         method: str,
         *,
-        left: Union[None, str, Mapping[str, Any], _parity_check.Side] = None,
-        right: Union[None, str, Mapping[str, Any], _parity_check.Side] = None,
+        left: Union[None, str, Mapping[str, Any], _checks.Side] = None,
+        right: Union[None, str, Mapping[str, Any], _checks.Side] = None,
         judgment: str = "parity",
-        gradients: Union[bool, _parity_check.Gradients] = False,
+        gradients: Union[bool, _checks.Gradients] = False,
         **arguments: Any,
     ) -> Record:
         """Runs one call on two sides and compares outputs, and gradients if asked.
@@ -290,19 +290,19 @@ class Client(TensorCalls, ParityCalls):
             (each with its ``comparison``), ``left``, ``right``, ``different_versions``, ... That
             something differs is no error.
         """
-        uploads = _parity_check.Uploads(self)
+        uploads = _checks.Uploads(self)
         try:
-            request = _parity_check.parity_request(
+            request = _checks.parity_request(
                 self,
                 uploads,
                 method,
-                _parity_check.as_side(left),
-                _parity_check.as_side(right),
+                _checks.as_side(left),
+                _checks.as_side(right),
                 judgment,
                 gradients,
                 arguments,
             )
-            return self._parity_call("CheckParity", request, parity_check_pb2.CheckParityResponse)
+            return self._check_call("CheckParity", request, parity_check_pb2.CheckParityResponse)
         finally:
             uploads.release()
 
@@ -314,7 +314,7 @@ class Client(TensorCalls, ParityCalls):
         seed: int = 123,
         repeats: int = 0,
         concurrency: int = 0,
-        gradients: Union[bool, _parity_check.Gradients] = False,
+        gradients: Union[bool, _checks.Gradients] = False,
         contracts: Sequence[str] = (),
         **arguments: Any,
     ) -> Record:
@@ -335,9 +335,9 @@ class Client(TensorCalls, ParityCalls):
             The fields of ``CheckInvarianceResponse``: ``passed`` and ``axes``, each with what it
             compared and the first layout that differs.
         """
-        uploads = _parity_check.Uploads(self)
+        uploads = _checks.Uploads(self)
         try:
-            request = _parity_check.invariance_request(
+            request = _checks.invariance_request(
                 self,
                 uploads,
                 method,
@@ -349,14 +349,14 @@ class Client(TensorCalls, ParityCalls):
                 contracts,
                 arguments,
             )
-            return self._parity_call(
+            return self._check_call(
                 "CheckInvariance", request, parity_check_pb2.CheckInvarianceResponse
             )
         finally:
             uploads.release()
 
-    def _parity_call(self, rpc: str, request: Any, reply: Any) -> Record:
-        return record_from_proto(self._message_call(_parity_check.SERVICE + rpc, request, reply))
+    def _check_call(self, rpc: str, request: Any, reply: Any) -> Record:
+        return record_from_proto(self._message_call(_checks.SERVICE + rpc, request, reply))
 
     def info(self) -> Record:
         """What the server is: ``server_id``, ``provenance``, ``devices``, ``backends``, ``limits``,

@@ -90,7 +90,7 @@ def check_operators(check, rlk):
 
 
 USAGE = [
-    (("parity",), "check, invariance"),
+    (("parity",), "policy, digests, check, invariance"),
     (("parity", "sideways"), "check, invariance"),
     (("parity", "check"), "OPERATOR.METHOD"),
     (("parity", "check", *NORM, "--judgment", "taste"), "accuracy, invariance, parity"),

@@ -12,25 +12,26 @@ _sym_db = _symbol_database.Default()
 
 
 from rlk._proto import comparison_pb2 as rlk_dot_v1_dot_comparison__pb2
+from rlk._proto import parity_check_pb2 as rlk_dot_v1_dot_parity__check__pb2
 from rlk._proto import policy_pb2 as rlk_dot_v1_dot_policy__pb2
 from rlk._proto import tensor_pb2 as rlk_dot_v1_dot_tensor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13rlk/v1/parity.proto\x12\x06rlk.v1\x1a\x17rlk/v1/comparison.proto\x1a\x13rlk/v1/policy.proto\x1a\x13rlk/v1/tensor.proto\"\x8f\x01\n\x0e\x43ompareRequest\x12\x1c\n\x04left\x18\x01 \x01(\x0b\x32\x0e.rlk.v1.Tensor\x12\x1d\n\x05right\x18\x02 \x01(\x0b\x32\x0e.rlk.v1.Tensor\x12\x14\n\x0cright_digest\x18\x03 \x01(\t\x12*\n\x07options\x18\x04 \x01(\x0b\x32\x19.rlk.v1.ComparisonOptions\"9\n\x0f\x43ompareResponse\x12&\n\ncomparison\x18\x01 \x01(\x0b\x32\x12.rlk.v1.Comparison\"y\n\x13\x44igestTensorRequest\x12\x1e\n\x06tensor\x18\x01 \x01(\x0b\x32\x0e.rlk.v1.Tensor\x12\x11\n\tfirst_row\x18\x02 \x01(\x03\x12\x10\n\x08rows_max\x18\x03 \x01(\x03\x12\x1d\n\x15without_tensor_digest\x18\x04 \x01(\x08\"\x8c\x01\n\x14\x44igestTensorResponse\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\x1f\n\x05\x64type\x18\x02 \x01(\x0e\x32\x10.rlk.v1.DataType\x12\r\n\x05shape\x18\x03 \x03(\x03\x12\x0c\n\x04rows\x18\x04 \x01(\x03\x12\x11\n\tfirst_row\x18\x05 \x01(\x03\x12\x13\n\x0brow_digests\x18\x06 \x01(\x0c\x32\xe4\x01\n\rParityService\x12:\n\x07\x43ompare\x12\x16.rlk.v1.CompareRequest\x1a\x17.rlk.v1.CompareResponse\x12L\n\rComparePolicy\x12\x1c.rlk.v1.ComparePolicyRequest\x1a\x1d.rlk.v1.ComparePolicyResponse\x12I\n\x0c\x44igestTensor\x12\x1b.rlk.v1.DigestTensorRequest\x1a\x1c.rlk.v1.DigestTensorResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13rlk/v1/parity.proto\x12\x06rlk.v1\x1a\x17rlk/v1/comparison.proto\x1a\x19rlk/v1/parity_check.proto\x1a\x13rlk/v1/policy.proto\x1a\x13rlk/v1/tensor.proto\"\x8f\x01\n\x0e\x43ompareRequest\x12\x1c\n\x04left\x18\x01 \x01(\x0b\x32\x0e.rlk.v1.Tensor\x12\x1d\n\x05right\x18\x02 \x01(\x0b\x32\x0e.rlk.v1.Tensor\x12\x14\n\x0cright_digest\x18\x03 \x01(\t\x12*\n\x07options\x18\x04 \x01(\x0b\x32\x19.rlk.v1.ComparisonOptions\"9\n\x0f\x43ompareResponse\x12&\n\ncomparison\x18\x01 \x01(\x0b\x32\x12.rlk.v1.Comparison\"y\n\x13\x44igestTensorRequest\x12\x1e\n\x06tensor\x18\x01 \x01(\x0b\x32\x0e.rlk.v1.Tensor\x12\x11\n\tfirst_row\x18\x02 \x01(\x03\x12\x10\n\x08rows_max\x18\x03 \x01(\x03\x12\x1d\n\x15without_tensor_digest\x18\x04 \x01(\x08\"\x8c\x01\n\x14\x44igestTensorResponse\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\x1f\n\x05\x64type\x18\x02 \x01(\x0e\x32\x10.rlk.v1.DataType\x12\r\n\x05shape\x18\x03 \x03(\x03\x12\x0c\n\x04rows\x18\x04 \x01(\x03\x12\x11\n\tfirst_row\x18\x05 \x01(\x03\x12\x13\n\x0brow_digests\x18\x06 \x01(\x0c\x32\x80\x03\n\rParityService\x12:\n\x07\x43ompare\x12\x16.rlk.v1.CompareRequest\x1a\x17.rlk.v1.CompareResponse\x12L\n\rComparePolicy\x12\x1c.rlk.v1.ComparePolicyRequest\x1a\x1d.rlk.v1.ComparePolicyResponse\x12I\n\x0c\x44igestTensor\x12\x1b.rlk.v1.DigestTensorRequest\x1a\x1c.rlk.v1.DigestTensorResponse\x12\x46\n\x0b\x43heckParity\x12\x1a.rlk.v1.CheckParityRequest\x1a\x1b.rlk.v1.CheckParityResponse\x12R\n\x0f\x43heckInvariance\x12\x1e.rlk.v1.CheckInvarianceRequest\x1a\x1f.rlk.v1.CheckInvarianceResponseb\x06proto3')
 
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, globals())
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'rlk.v1.parity_pb2', globals())
 if _descriptor._USE_C_DESCRIPTORS == False:
 
   DESCRIPTOR._options = None
-  _COMPAREREQUEST._serialized_start=99
-  _COMPAREREQUEST._serialized_end=242
-  _COMPARERESPONSE._serialized_start=244
-  _COMPARERESPONSE._serialized_end=301
-  _DIGESTTENSORREQUEST._serialized_start=303
-  _DIGESTTENSORREQUEST._serialized_end=424
-  _DIGESTTENSORRESPONSE._serialized_start=427
-  _DIGESTTENSORRESPONSE._serialized_end=567
-  _PARITYSERVICE._serialized_start=570
-  _PARITYSERVICE._serialized_end=798
+  _COMPAREREQUEST._serialized_start=126
+  _COMPAREREQUEST._serialized_end=269
+  _COMPARERESPONSE._serialized_start=271
+  _COMPARERESPONSE._serialized_end=328
+  _DIGESTTENSORREQUEST._serialized_start=330
+  _DIGESTTENSORREQUEST._serialized_end=451
+  _DIGESTTENSORRESPONSE._serialized_start=454
+  _DIGESTTENSORRESPONSE._serialized_end=594
+  _PARITYSERVICE._serialized_start=597
+  _PARITYSERVICE._serialized_end=981
 # @@protoc_insertion_point(module_scope)

@@ -1,4 +1,5 @@
 from rlk._proto import comparison_pb2 as _comparison_pb2
+from rlk._proto import parity_check_pb2 as _parity_check_pb2
 from rlk._proto import policy_pb2 as _policy_pb2
 from rlk._proto import tensor_pb2 as _tensor_pb2
 from google.protobuf.internal import containers as _containers

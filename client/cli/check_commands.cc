@@ -12,7 +12,7 @@
 #include "client/cli/parity_render.h"
 #include "client/cli/render.h"
 #include "client/cli/value.h"
-#include "client/cpp/parity_check.h"
+#include "client/cpp/checks.h"
 #include "kernels/core/status.h"
 
 namespace rlk::cli {
@@ -84,7 +84,9 @@ absl::StatusOr<CheckPlan> MakeCheck(const Args& args, const std::vector<std::str
   return plan;
 }
 
-Outcome RunCheck(const Args& args, const std::vector<std::string>& words) {
+}  // namespace
+
+Outcome RunParityCheck(const Args& args, const std::vector<std::string>& words) {
   const absl::StatusOr<CheckPlan> plan = MakeCheck(args, words);
   if (!plan.ok()) return UsageError(plan.status());
   const auto client = Connect(args);
@@ -94,6 +96,8 @@ Outcome RunCheck(const Args& args, const std::vector<std::string>& words) {
   return Answer(response->passed(), response->first_difference() + " differs",
                 Dump(ParityJson(*response)), ParityText(*response));
 }
+
+namespace {
 
 struct InvariancePlan {
   CallArguments call;
@@ -116,7 +120,9 @@ absl::StatusOr<InvariancePlan> MakeInvariance(const Args& args,
   return plan;
 }
 
-Outcome RunInvariance(const Args& args, const std::vector<std::string>& words) {
+}  // namespace
+
+Outcome RunParityInvariance(const Args& args, const std::vector<std::string>& words) {
   const absl::StatusOr<InvariancePlan> plan = MakeInvariance(args, words);
   if (!plan.ok()) return UsageError(plan.status());
   const auto client = Connect(args);
@@ -125,14 +131,6 @@ Outcome RunInvariance(const Args& args, const std::vector<std::string>& words) {
   if (!response.ok()) return CallError(response.status());
   return Answer(response->passed(), "a row's result depends on more than the row",
                 Dump(InvarianceJson(*response)), InvarianceText(*response));
-}
-
-}  // namespace
-
-Outcome RunParityCheck(const Args& args) {
-  const std::vector<std::string>& words = args.positional();
-  const std::vector<std::string> rest(words.begin() + 1, words.end());
-  return words[0] == "check" ? RunCheck(args, rest) : RunInvariance(args, rest);
 }
 
 }  // namespace rlk::cli

@@ -1,4 +1,4 @@
-#include "client/cpp/parity_check.h"
+#include "client/cpp/checks.h"
 
 #include "client/cpp/client_impl.h"
 #include "client/cpp/message.h"
