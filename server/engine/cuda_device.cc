@@ -6,8 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -21,6 +19,7 @@
 #include "kernels/cuda/upload.h"
 #include "kernels/digest/digest_cuda.h"
 #include "server/engine/cuda_inspector.h"
+#include "server/engine/cuda_probe.h"
 #include "server/engine/cuda_residents.h"
 #include "server/engine/host_memory.h"
 #include "server/engine/lane_layout.h"
@@ -34,34 +33,6 @@ constexpr int kSmallResultsPerLane = 4;
 constexpr int64_t kSmallResultBytes = int64_t{64} << 10;
 // Launches of one call that are timed apart; later ones extend the last.
 constexpr int kTimedLaunches = 4;
-
-std::string VersionText(int version) {
-  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
-}
-
-// As nvidia-smi prints it.
-std::string UuidText(const cudaUUID_t& uuid) {
-  std::string text = "GPU";
-  for (int i = 0; i < 16; ++i) {
-    if (i == 0 || i == 4 || i == 6 || i == 8 || i == 10) text += '-';
-    char hex[3];
-    std::snprintf(hex, sizeof(hex), "%02x", static_cast<unsigned char>(uuid.bytes[i]));
-    text += hex;
-  }
-  return text;
-}
-
-DeviceInfo MakeInfo(int ordinal, const cudaDeviceProp& properties) {
-  DeviceInfo info;
-  info.kind = DeviceKind::kCuda;
-  info.ordinal = ordinal;
-  info.name = properties.name;
-  info.uuid = UuidText(properties.uuid);
-  info.compute_capability = 10 * properties.major + properties.minor;
-  info.multiprocessors = properties.multiProcessorCount;
-  info.memory_bytes = static_cast<int64_t>(properties.totalGlobalMem);
-  return info;
-}
 
 absl::Status Broken(std::string_view message) {
   return MakeError(absl::StatusCode::kInternal, {Reason::kInternal, "device", {}, {}}, message);
@@ -417,53 +388,13 @@ absl::StatusOr<std::unique_ptr<Lane>> CudaDevice::NewLane() {
   return std::unique_ptr<Lane>(std::move(lane));
 }
 
-std::string NoDeviceReason(cudaError_t error, int driver_version) {
-  if (driver_version == 0) return "no NVIDIA driver: libcuda.so.1 was not found";
-  std::string reason = std::string(cudaGetErrorString(error)) + " (" + cudaGetErrorName(error) +
-                       ", driver " + VersionText(driver_version) + ")";
-  if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES"); visible != nullptr) {
-    reason += "; CUDA_VISIBLE_DEVICES is set";
-  }
-  return reason;
-}
-
 }  // namespace
-
-CudaProbe ProbeCuda() {
-  CudaProbe probe;
-  int runtime_version = 0, driver_version = 0, count = 0;
-  if (cudaRuntimeGetVersion(&runtime_version) == cudaSuccess) {
-    probe.runtime_version = VersionText(runtime_version);
-  }
-  if (cudaDriverGetVersion(&driver_version) != cudaSuccess) driver_version = 0;
-  if (driver_version > 0) probe.driver_version = VersionText(driver_version);
-  const cudaError_t error = cudaGetDeviceCount(&count);
-  if (error != cudaSuccess || count == 0) {
-    probe.reason = NoDeviceReason(error == cudaSuccess ? cudaErrorNoDevice : error, driver_version);
-    cudaGetLastError();
-    return probe;
-  }
-  for (int ordinal = 0; ordinal < count; ++ordinal) {
-    cudaDeviceProp properties;
-    if (const cudaError_t failed = cudaGetDeviceProperties(&properties, ordinal);
-        failed != cudaSuccess) {
-      probe.reason = "device " + std::to_string(ordinal) + ": " + cudaGetErrorString(failed);
-      cudaGetLastError();
-      continue;
-    }
-    probe.devices.push_back(MakeInfo(ordinal, properties));
-  }
-  return probe;
-}
 
 absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(const CudaDeviceOptions& options) {
   const cuda::DeviceGuard guard(options.ordinal);
   absl::Status status = cuda::ToStatus(guard.error(), "cudaSetDevice");
-  cudaDeviceProp properties;
-  if (status.ok()) {
-    status = cuda::ToStatus(cudaGetDeviceProperties(&properties, options.ordinal),
-                            "cudaGetDeviceProperties");
-  }
+  absl::StatusOr<DeviceInfo> info = CudaDeviceInfo(options.ordinal);
+  if (status.ok()) status = info.status();
   if (!status.ok()) {
     return MakeError(absl::StatusCode::kUnavailable,
                      {Reason::kDeviceLost, "device", std::to_string(options.ordinal), {}},
@@ -474,8 +405,7 @@ absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(const CudaDeviceOptions& 
   shared->ordinal = options.ordinal;
   shared->bytes_max = options.device_bytes_max;
   shared->results = cuda::PinnedPool::Create(options.device_bytes_max);
-  return std::unique_ptr<Device>(
-      std::make_unique<CudaDevice>(MakeInfo(options.ordinal, properties), std::move(shared)));
+  return std::unique_ptr<Device>(std::make_unique<CudaDevice>(*std::move(info), std::move(shared)));
 }
 
 }  // namespace rlk::server
@@ -485,12 +415,6 @@ absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(const CudaDeviceOptions& 
 #include "kernels/core/status.h"
 
 namespace rlk::server {
-
-CudaProbe ProbeCuda() {
-  CudaProbe probe;
-  probe.reason = "this build has no CUDA backend";
-  return probe;
-}
 
 absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(const CudaDeviceOptions& options) {
   return MakeError(absl::StatusCode::kUnavailable,

@@ -65,7 +65,7 @@ ALLOWED = {
 
 # GPU code of a module may include the CUDA ownership layer and device code.
 CUDA_SOURCE = re.compile(r"\.(cu|cuh)$")
-CUDA_DEVICE = re.compile(r"^server/engine/cuda_(device|inspector|residents)\.(h|cc|cu)$")
+CUDA_DEVICE = re.compile(r"^server/engine/cuda_(device|probe|inspector|residents)\.(h|cc|cu)$")
 CUDA_MODULES = {"cuda", "device"}
 
 CUDA_HEADER = re.compile(
@@ -112,7 +112,7 @@ def violations(path, text):
         return
     for header in INCLUDE.findall(text):
         if CUDA_HEADER.match(header) and not may_use_cuda(path):
-            yield f"{path}: {header}: CUDA headers stop at kernels/cuda, kernels/device, .cu files, cuda_device and cuda_residents"
+            yield f"{path}: {header}: CUDA headers stop at kernels/cuda, kernels/device, .cu files and the CUDA device of the engine"
         if GRPC_HEADER.search(header) and not may_use_grpc(path):
             yield f"{path}: {header}: gRPC headers stop at server/rpc, server/server.cc and client"
         elif PROTOBUF_HEADER.search(header) and not may_use_protobuf(path):
