@@ -4,13 +4,12 @@
 
 #include "client/cpp/client_impl.h"
 #include "client/cpp/status_map.h"
+#include "client/cpp/uploaded_inputs.h"
 #include "kernels/core/status.h"
 
 namespace rlk::client {
 namespace {
 
-// Tensors below this stay in the message of a call whose others are uploaded.
-constexpr int64_t kUploadFrom = int64_t{64} << 10;
 // What a request holds besides its tensors.
 constexpr int64_t kFramingBytes = int64_t{16} << 10;
 constexpr int64_t kDigestRowsMax = 65536;
@@ -24,10 +23,7 @@ struct NamedTensor {
 // Puts tensors into a message, large ones on the server until this object goes.
 class SentTensors {
  public:
-  explicit SentTensors(const Client& client) : client_(client) {}
-  ~SentTensors() {
-    if (!uploaded_.empty()) (void)client_.Release(uploaded_);
-  }
+  explicit SentTensors(const Client& client) : uploaded_(client, "tensor of a comparison") {}
 
   absl::Status Fill(const std::vector<NamedTensor>& tensors, int64_t inline_bytes_max,
                     const Timeout& timeout) {
@@ -45,7 +41,8 @@ class SentTensors {
 
  private:
   absl::Status FillOne(const NamedTensor& tensor, bool upload, const Timeout& timeout) {
-    const TensorRef& ref = *tensor.ref;
+    TensorRef ref = *tensor.ref;
+    if (upload) RLK_RETURN_IF_ERROR(uploaded_.UploadOne(tensor.name, ref, timeout));
     if (!ref.resident || ref.dtype != DType::kUnspecified) {
       tensor.message->set_dtype(static_cast<rlk::v1::DataType>(ref.dtype));
       for (const int64_t size : ref.shape) tensor.message->add_shape(size);
@@ -58,26 +55,11 @@ class SentTensors {
       return absl::OkStatus();
     }
     RLK_ASSIGN_OR_RETURN(const int64_t bytes, SourceBytes(ref, tensor.name));
-    if (!upload || bytes < kUploadFrom) {
-      tensor.message->set_data(ref.data, static_cast<size_t>(bytes));
-      return absl::OkStatus();
-    }
-    // A view goes as what it spans, and the message says what the view is.
-    TensorRef source = ref;
-    source.strides.reset();
-    if (ref.strides && !IsContiguous(ref.shape, *ref.strides)) {
-      source.shape = Dims{bytes / DTypeSize(ref.dtype)};
-    }
-    RLK_ASSIGN_OR_RETURN(
-        ResidentTensor resident,
-        client_.Put(source, {.label = "tensor of a comparison", .timeout = timeout}));
-    *tensor.message->mutable_resident() = resident.handle;
-    uploaded_.push_back(std::move(resident));
+    tensor.message->set_data(ref.data, static_cast<size_t>(bytes));
     return absl::OkStatus();
   }
 
-  const Client& client_;
-  std::vector<ResidentTensor> uploaded_;
+  UploadedInputs uploaded_;
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Inputs of a call that are on the server for that call alone. Internal.
+// Tensors of a call that are on the server for that call alone. Internal.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,14 @@
 
 namespace rlk::client {
 
-// Inputs below this stay in the message of a call whose other inputs are uploaded.
+// Tensors below this stay in the message of a call whose others are uploaded.
 inline constexpr int64_t kUploadFrom = int64_t{64} << 10;
 
-// Puts the large inputs of requests on the server, until it goes.
+// Puts the large tensors of requests on the server, until it goes. `label` outlives it.
 class UploadedInputs {
  public:
-  explicit UploadedInputs(const Client& client) : client_(client) {}
+  explicit UploadedInputs(const Client& client, const char* label = "input of a call")
+      : client_(client), label_(label) {}
   ~UploadedInputs();
   UploadedInputs(const UploadedInputs&) = delete;
   UploadedInputs& operator=(const UploadedInputs&) = delete;
@@ -26,8 +27,13 @@ class UploadedInputs {
   absl::Status Upload(std::vector<std::pair<std::string, TensorRef>>& inputs,
                       const std::optional<std::chrono::milliseconds>& timeout);
 
+  // One of at least that size; `name` names it in errors. A resident or small one stays as it is.
+  absl::Status UploadOne(const std::string& name, TensorRef& input,
+                         const std::optional<std::chrono::milliseconds>& timeout);
+
  private:
   const Client& client_;
+  const char* const label_;
   std::vector<ResidentTensor> tensors_;
 };
 
