@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -16,9 +15,8 @@
 
 #include "gtest/gtest.h"
 #include "kernels/arith/convert.h"
-#include "kernels/builtin.h"
 #include "kernels/ops/rms_norm/rms_norm.h"
-#include "proto/wire/signatures.h"
+#include "tests/support/op_call.h"
 
 namespace rlk::test {
 
@@ -169,26 +167,6 @@ inline NormCall MakeNormCall(const std::string& op, bool backward, DType x, DTyp
   return call;
 }
 
-// The registry of a build without a GPU, bound to the compiled signatures.
-inline const Registry& HostRegistry() {
-  static const Registry* const registry = [] {
-    auto* built = new Registry();
-    RegisterBuiltin({}, *built);
-    auto bindings = wire::CompileSignatures(wire::OperatorFiles());
-    if (!bindings.ok()) abort();
-    std::vector<MethodSignature> signatures;
-    for (wire::MethodBinding& binding : *bindings) {
-      signatures.push_back(std::move(binding.signature));
-    }
-    if (const absl::Status status = built->Bind(std::move(signatures)); !status.ok()) {
-      fprintf(stderr, "%s\n", status.ToString().c_str());
-      abort();
-    }
-    return built;
-  }();
-  return *registry;
-}
-
 inline constexpr int64_t kNormGuard = 256;
 inline constexpr std::byte kNormCanary{0xa5};
 
@@ -255,7 +233,7 @@ class BoundNorm {
 template <typename Launch>
 NormOutputs RunNormWith(const NormCall& call, const Launch& launch,
                         DType golden = DType::kUnspecified, ThreadPool* pool = nullptr) {
-  const Method* method = HostRegistry().Find(call.method());
+  const Method* method = OpRegistry().Find(call.method());
   if (method == nullptr) abort();
   BoundNorm bound(
       *method, call, [](const NormTensor& t) { return t.bytes.data(); }, golden);

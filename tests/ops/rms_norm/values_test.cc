@@ -150,7 +150,7 @@ TEST(NormValues, NanAndInfinityStayInTheirRow) {
 }
 
 ErrorDetail RefusalOf(const NormCall& call) {
-  const Method* method = HostRegistry().Find(call.method());
+  const Method* method = OpRegistry().Find(call.method());
   BoundNorm bound(
       *method, call, [](const NormTensor& t) { return t.bytes.data(); }, DType::kUnspecified);
   const absl::Status status = method->decl.validate(bound.args());
