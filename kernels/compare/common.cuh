@@ -28,29 +28,11 @@ inline absl::Status Broken(const char* message) {
   return MakeError(absl::StatusCode::kInternal, {Reason::kInternal, "compare", {}, {}}, message);
 }
 
-// Calls f with the Format of the dtype.
+// As WithFormat; INTERNAL without a dtype.
 template <typename Function>
-absl::Status WithFormat(DType dtype, const Function& f) {
-  switch (dtype) {
-    case DType::kF32:
-      return f(Format<DType::kF32>());
-    case DType::kF16:
-      return f(Format<DType::kF16>());
-    case DType::kBF16:
-      return f(Format<DType::kBF16>());
-    case DType::kF64:
-      return f(Format<DType::kF64>());
-    case DType::kI32:
-      return f(Format<DType::kI32>());
-    case DType::kI64:
-      return f(Format<DType::kI64>());
-    case DType::kBool:
-    case DType::kU8:
-      return f(Format<DType::kU8>());
-    case DType::kUnspecified:
-      break;
-  }
-  return Broken("a tensor without a dtype");
+absl::Status WithKnownFormat(DType dtype, const Function& f) {
+  if (dtype == DType::kUnspecified) return Broken("a tensor without a dtype");
+  return WithFormat(dtype, f);
 }
 
 // Brings [begin, end) of the scratch memory to the same place of the host's, and waits.

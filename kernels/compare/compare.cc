@@ -147,30 +147,6 @@ void AccumulateAs(const Spec& spec, const std::byte* left, const std::byte* righ
   total.compared += count;
 }
 
-// Calls f with the Format of the dtype.
-template <typename Function>
-auto WithFormat(DType dtype, const Function& f) {
-  switch (dtype) {
-    case DType::kF32:
-      return f(Format<DType::kF32>());
-    case DType::kF16:
-      return f(Format<DType::kF16>());
-    case DType::kBF16:
-      return f(Format<DType::kBF16>());
-    case DType::kF64:
-      return f(Format<DType::kF64>());
-    case DType::kI32:
-      return f(Format<DType::kI32>());
-    case DType::kI64:
-      return f(Format<DType::kI64>());
-    case DType::kBool:
-    case DType::kU8:
-    case DType::kUnspecified:
-      break;
-  }
-  return f(Format<DType::kU8>());
-}
-
 // What one row has.
 struct Row {
   int64_t mismatched = 0;

@@ -302,7 +302,7 @@ absl::Status EnqueueDetail(const Spec& spec, const void* left, const void* right
                            std::byte* scratch, StreamRef stream) {
   const Layout layout(elements);
   RLK_ASSIGN_OR_RETURN(const unsigned blocks, cuda::GridBlocks(layout.segments, 1));
-  return WithFormat(spec.dtype, [&](auto format) {
+  return WithKnownFormat(spec.dtype, [&](auto format) {
     using F = decltype(format);
     return cuda::Launch(
         DetailKernel<F>, blocks, kThreads, cuda::CudaStream(stream),
@@ -353,7 +353,7 @@ absl::Status EnqueueScan(DType dtype, const void* left, const void* right, int64
   RLK_CUDA_RETURN_IF_ERROR(cudaMemsetAsync(totals, 0, sizeof(Totals), handle));
   RLK_CUDA_RETURN_IF_ERROR(cudaMemsetAsync(&totals->first, 0xff, sizeof(totals->first), handle));
   RLK_ASSIGN_OR_RETURN(const unsigned blocks, cuda::GridBlocks(layout.segments, 1));
-  return WithFormat(dtype, [&](auto format) {
+  return WithKnownFormat(dtype, [&](auto format) {
     using F = decltype(format);
     return cuda::Launch(ScanKernel<F>, blocks, kThreads, handle,
                         static_cast<const typename F::Bits*>(left),

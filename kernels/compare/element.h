@@ -224,4 +224,28 @@ RLK_HD void MergeExtremes(const Extremes& later, Extremes& total) {
   }
 }
 
+// Calls f with the Format of the dtype; with that of U8 where there is none.
+template <typename Function>
+auto WithFormat(DType dtype, const Function& f) {
+  switch (dtype) {
+    case DType::kF32:
+      return f(Format<DType::kF32>());
+    case DType::kF16:
+      return f(Format<DType::kF16>());
+    case DType::kBF16:
+      return f(Format<DType::kBF16>());
+    case DType::kF64:
+      return f(Format<DType::kF64>());
+    case DType::kI32:
+      return f(Format<DType::kI32>());
+    case DType::kI64:
+      return f(Format<DType::kI64>());
+    case DType::kBool:
+    case DType::kU8:
+    case DType::kUnspecified:
+      break;
+  }
+  return f(Format<DType::kU8>());
+}
+
 }  // namespace rlk::compare

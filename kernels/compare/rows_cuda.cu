@@ -66,7 +66,7 @@ absl::StatusOr<RowStats> CompareRowsCuda(DType dtype, const void* left, const vo
   RLK_CUDA_RETURN_IF_ERROR(
       cudaMemcpyAsync(scratch.data(), pinned.data(), sizeof(none), cudaMemcpyHostToDevice, handle));
   RLK_ASSIGN_OR_RETURN(const unsigned blocks, cuda::GridBlocks(rows, kWarps));
-  RLK_RETURN_IF_ERROR(WithFormat(dtype, [&](auto format) {
+  RLK_RETURN_IF_ERROR(WithKnownFormat(dtype, [&](auto format) {
     using Bits = typename decltype(format)::Bits;
     return cuda::Launch(RowsKernel<Bits>, blocks, kThreads, handle, static_cast<const Bits*>(left),
                         static_cast<const Bits*>(right), rows, columns,
