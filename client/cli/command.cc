@@ -9,6 +9,7 @@
 #include "client/cli/printable.h"
 #include "client/cli/render.h"
 #include "client/cli/transport_floor.h"
+#include "client/cpp/version.h"
 #include "kernels/core/status.h"
 
 namespace rlk::cli {
@@ -16,6 +17,8 @@ namespace {
 
 constexpr char kUsage[] = R"(rlk: calls an rlk server.
 
+  rlk health [SERVICE]          exit code 0 where the server, or that service, says SERVING
+  rlk --version                 of this command
   rlk info                      server, devices, backends, provenance, limits, capabilities
   rlk ops [OPERATOR]            methods, contracts, claims, backends and why one is unavailable
   rlk call OPERATOR.METHOD NAME=VALUE...
@@ -143,6 +146,7 @@ std::vector<OptionSpec> CheckOperatorOptions() {
 
 const std::vector<Command>& Commands() {
   static const std::vector<Command> commands = {
+      {"health", RunHealth, {}},
       {"info", RunInfo, {}},
       {"ops", RunOps, {}},
       {"call",
@@ -295,6 +299,10 @@ int RunCommand(const std::vector<std::string>& words, std::ostream& out, std::os
   }
   if (words[0] == "help" || Contains(words, "--help") || words[0] == "-h") {
     out << kUsage;
+    return kExitOk;
+  }
+  if (words[0] == "--version" || words[0] == "version") {
+    out << "rlk " << client::Version() << "\n";
     return kExitOk;
   }
   if (words[0] == kFloorServerCommand) return RunFloorServer(words);

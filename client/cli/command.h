@@ -49,6 +49,8 @@ std::string ServerAddress(const Args& args);
 // --session, or RLK_SESSION of the environment; empty for none.
 std::string SessionToken(const Args& args);
 
+// Asks grpc.health.v1, as a probe does: no session, no credential.
+Outcome RunHealth(const Args& args);
 Outcome RunInfo(const Args& args);
 Outcome RunOps(const Args& args);
 Outcome RunCall(const Args& args);

@@ -52,6 +52,17 @@ def check_info(rlk):
     check("unknown provenance is null", "cuda_driver" in info["provenance"])
     text = rlk("info").stdout
     check("info as text", "provenance" in text and "inline_bytes_max" in text, text)
+    check("version is the server's",
+          rlk("--version").stdout == f"rlk {info['provenance']['version']}\n", rlk("--version"))
+
+
+def check_health(rlk):
+    for service in ((), ("rlk.v1.ServerService",)):
+        health = rlk.json("health", *service)
+        check("a server that serves is healthy", health.get("status") == "SERVING", health)
+    check("health as text", rlk("health").stdout == "SERVING\n")
+    error = rlk.json("health", "no.such.Service", code=1).get("error", {})
+    check("an unknown service is not", error.get("code") == "NOT_FOUND", error)
 
 
 def check_ops(rlk):
@@ -232,6 +243,7 @@ def check_refusals(rlk, directory):
         (("session", "open", "--ttl", "0"), "[1, "),
         (("call", FORWARD, "x=handle:xyz"), "32 hex digits"),
         (("info", "extra"), "no argument"),
+        (("health", "a", "b"), "one service"),
     ]
     for words, expected in usage_cases:
         error = rlk.json(*words, code=2).get("error", {})
@@ -239,7 +251,7 @@ def check_refusals(rlk, directory):
     check("errors as text go to stderr", "softcap" in rlk("call", FORWARD, x, "softcap=0").stderr)
 
     nobody = "unix:" + os.path.join(directory, "nobody")
-    for words in (("info",), ("ops",), ("call", FORWARD, x), ("bench", "rpc")):
+    for words in (("info",), ("health",), ("ops",), ("call", FORWARD, x), ("bench", "rpc")):
         error = rlk.json(*words, code=3, server=nobody)["error"]
         check(f"unreachable server of {words[0]}", nobody in error["message"], error)
     check("malformed address", rlk("info", server="nowhere").returncode == 2)
@@ -353,6 +365,7 @@ def main():
             for address in (tcp, "unix:" + socket):
                 rlk = Command(args.rlk, address)
                 check_info(rlk)
+                check_health(rlk)
                 check_call(rlk, directory)
             check_options_before_the_command(rlk)
             check_ops(rlk)

@@ -1,0 +1,7 @@
+#include "client/cpp/version.h"
+
+namespace rlk::client {
+
+const char* Version() { return RLK_VERSION; }
+
+}  // namespace rlk::client
