@@ -15,6 +15,7 @@ Example::
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 from typing import Any
 
 from rlk._codec import CallResult
@@ -66,8 +67,6 @@ from rlk.operators import (
 from rlk.options import CallOptions
 from rlk.report import CallReport, Record
 from rlk.resident import Resident
-
-__version__ = "0.1.0"
 
 __all__ = [
     "CallFuture",
@@ -122,6 +121,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        try:
+            return importlib.metadata.version("rlk")
+        except importlib.metadata.PackageNotFoundError:  # a source tree that is not installed
+            return "0+unknown"
     # Loaded when used: not everybody has torch, or wants asyncio.
     if name in ("aio", "torch"):
         return importlib.import_module(f"rlk.{name}")
