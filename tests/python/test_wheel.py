@@ -3,7 +3,6 @@
 import importlib.util
 import json
 import os
-import re
 import subprocess
 import sys
 import sysconfig
@@ -11,6 +10,7 @@ import zipfile
 
 import pytest
 from conftest import PACKAGE, ROOT
+from deploy_tools import project_version
 
 # Run by the interpreter of the fresh environment.
 USE = """
@@ -26,11 +26,6 @@ with rlk.connect(sys.argv[1], timeout=60) as client:
         "y": [round(float(v), 3) for v in out.y],
         "digest": out.report.output_digests["y"] == rlk.digest(out.y)}))
 """
-
-
-def project_version():
-    text = (ROOT / "CMakeLists.txt").read_text()
-    return re.search(r"^project\(rlk VERSION (\d+\.\d+\.\d+)", text, re.MULTILINE).group(1)
 
 
 def run(command, **options):
@@ -103,9 +98,3 @@ def test_works_in_an_environment_of_its_own(wheel, server, tmp_path):
     asked = subprocess.run([python, "-m", "pip", "check"], capture_output=True, text=True, cwd=tmp_path,
                            env=clean, check=False)
     assert not [line for line in asked.stdout.splitlines() if line.startswith("rlk ")]
-
-
-def test_changelog_has_the_version_or_is_ahead_of_it():
-    text = (ROOT / "CHANGELOG.md").read_text()
-    headings = re.findall(r"^## \[([^\]]+)\]", text, re.MULTILINE)
-    assert headings[0] in ("Unreleased", project_version())
