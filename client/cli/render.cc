@@ -257,6 +257,8 @@ Json ReportJson(const rlk::v1::CallReport& report) {
            std::vector<std::string>(report.transports().begin(), report.transports().end())},
           {"moved_to_resident", std::vector<std::string>(report.moved_to_resident().begin(),
                                                          report.moved_to_resident().end())},
+          {"synthetic_inputs", std::vector<std::string>(report.synthetic_inputs().begin(),
+                                                        report.synthetic_inputs().end())},
           {"provenance_id", report.provenance_id()}};
 }
 
@@ -294,6 +296,9 @@ std::string ReportText(const rlk::v1::CallReport& report) {
   table.Add(
       {"  input capture", EnumText(rlk::v1::InputCapture_descriptor(), report.input_capture())});
   table.Add({"  transports", JoinRepeated(report.transports())});
+  if (report.synthetic_inputs_size() > 0) {
+    table.Add({"  made-up inputs", JoinRepeated(report.synthetic_inputs())});
+  }
   table.Add({"  provenance", report.provenance_id()});
   return table.Text();
 }

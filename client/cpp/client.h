@@ -163,10 +163,10 @@ class Client {
   // Gives the tensor a lease of its own; 0 lets it live as long as the session.
   absl::StatusOr<ResidentTensor> Renew(const ResidentTensor& tensor,
                                        std::chrono::milliseconds lease) const;
-  // Loads tensors of a file under the server's --weights-root.
+  // Loads tensors of files under the server's --weights-root: all of the manifest or none.
   absl::StatusOr<std::vector<ResidentTensor>> Load(const std::string& path,
                                                    const std::vector<ExpectedTensor>& manifest,
-                                                   const PutOptions& options = {}) const;
+                                                   const LoadOptions& options = {}) const;
 
   // Two tensors, or a tensor and the digest that it should have.
   absl::StatusOr<rlk::v1::Comparison> Compare(const CompareArgs& args) const;

@@ -174,10 +174,11 @@ absl::StatusOr<ResidentTensor> Client::Renew(const ResidentTensor& tensor,
 
 absl::StatusOr<std::vector<ResidentTensor>> Client::Load(
     const std::string& path, const std::vector<ExpectedTensor>& manifest,
-    const PutOptions& options) const {
+    const LoadOptions& options) const {
   RLK_RETURN_IF_ERROR(impl_->session->Require().status());
   rlk::v1::LoadTensorsRequest request;
   request.set_path(path);
+  request.set_synthetic(options.synthetic);
   request.set_device_uuid(options.device_uuid);
   request.set_lease_ms(options.lease.count());
   for (const ExpectedTensor& expected : manifest) {
@@ -186,6 +187,7 @@ absl::StatusOr<std::vector<ResidentTensor>> Client::Load(
     entry.set_dtype(static_cast<rlk::v1::DataType>(expected.dtype));
     for (const int64_t size : expected.shape) entry.add_shape(size);
     entry.set_sha256(expected.sha256);
+    entry.set_path(expected.path);
   }
   grpc::ClientContext context;
   impl_->Prepare(options.timeout, context);

@@ -19,6 +19,7 @@ ResidentTensor FromDescription(const rlk::v1::TensorDescription& description) {
   tensor.label = description.label();
   tensor.lease_ms = description.lease_ms();
   tensor.poisoned = description.poisoned();
+  tensor.synthetic = description.synthetic();
   return tensor;
 }
 

@@ -34,6 +34,8 @@ struct ResidentTensor {
   // 0: as long as the session.
   int64_t lease_ms = 0;
   bool poisoned = false;
+  // How its values were made up, as the file says that it was loaded from; empty for all others.
+  std::string synthetic = {};
 
   // All of it, as an input of a call.
   TensorRef ref() const;
@@ -75,7 +77,19 @@ struct ExpectedTensor {
   std::string key;
   DType dtype = DType::kUnspecified;
   Dims shape;
-  std::string sha256;  // 64 lower-case hex digits
+  std::string sha256;     // 64 lower-case hex digits
+  std::string path = {};  // its file; empty: the one that Load is given
+};
+
+struct LoadOptions {
+  // By default the server's first GPU, or its host.
+  std::string device_uuid = {};
+  // Of each tensor; 0 lets it live as long as the session.
+  std::chrono::milliseconds lease{0};
+  // What the files say of their values: how they were made up, empty for weights of a model. Files
+  // that say another thing are refused (SYNTHETIC_WEIGHTS).
+  std::string synthetic = {};
+  std::optional<std::chrono::milliseconds> timeout = std::nullopt;
 };
 
 ResidentTensor FromDescription(const rlk::v1::TensorDescription& description);

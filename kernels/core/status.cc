@@ -51,6 +51,7 @@ constexpr std::array<std::string_view, kReasonCount> kReasonNames = {
     "OFFSET_OUT_OF_RANGE",
     "FILES_UNAVAILABLE",
     "FILE_MISMATCH",
+    "SYNTHETIC_WEIGHTS",
     "VERIFICATION_UNAVAILABLE",
     "PEER_NOT_LISTED",
     "QUEUE_FULL",

@@ -50,6 +50,7 @@ enum class Reason : uint8_t {
   kOffsetOutOfRange,
   kFilesUnavailable,
   kFileMismatch,
+  kSyntheticWeights,
   kVerificationUnavailable,
   kPeerNotListed,
   // Load and life cycle.

@@ -84,6 +84,8 @@ struct TensorArg {
   std::shared_ptr<const void> pin;
   // Of the tensor as it is used here, where it is known already.
   std::optional<Digest> digest;
+  // Its values were made up, as the file says that it was loaded from.
+  bool synthetic = false;
 };
 
 enum class InputCapture : uint8_t { kUnspecified, kSnapshot, kLive };
@@ -210,6 +212,8 @@ struct CallReport {
   std::vector<std::string> transports;
   // Outputs that became resident because the reply would have been too large.
   std::vector<std::string> moved_to_resident;
+  // Names of inputs with made-up values.
+  std::vector<std::string> synthetic_inputs;
   // Of tensors that stay: read and written by the call.
   int64_t resident_input_bytes = 0, resident_output_bytes = 0;
 };

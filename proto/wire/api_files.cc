@@ -17,6 +17,7 @@
 #include "rlk/v1/session.pb.h"
 #include "rlk/v1/tensor.pb.h"
 #include "rlk/v1/tensor_service.pb.h"
+#include "rlk/v1/weights.pb.h"
 
 namespace rlk::wire {
 namespace {
@@ -34,6 +35,7 @@ std::vector<const FileDescriptor*> ApiFiles() {
       rlk::v1::OpenSessionRequest::descriptor()->file(),
       rlk::v1::UploadRequest::descriptor()->file(),
       rlk::v1::CompareRequest::descriptor()->file(),
+      rlk::v1::WeightsManifest::descriptor()->file(),
   };
   for (const FileDescriptor* file : OperatorFiles()) files.push_back(file);
   return files;

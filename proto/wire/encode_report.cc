@@ -194,6 +194,9 @@ void AppendReport(const CallResult& result, const ReportContext& context, std::s
   for (const std::string& name : report.moved_to_resident) {
     writer.Bytes(Report::kMovedToResidentFieldNumber, name);
   }
+  for (const std::string& name : report.synthetic_inputs) {
+    writer.Bytes(Report::kSyntheticInputsFieldNumber, name);
+  }
 }
 
 rlk::v1::CallReport ReportToProto(const CallResult& result, const ReportContext& context) {

@@ -325,6 +325,11 @@ void Engine::Impl::BeginReport(Job& job) const {
   report.attributes = job.checked.attributes;
   report.input_capture = Capture(call);
   report.transports = Transports(call, job.checked);
+  for (const TensorArg& input : call.inputs) {
+    if (!input.synthetic) continue;
+    report.synthetic_inputs.push_back(
+        call.method->signature.inputs[static_cast<size_t>(input.spec)].name);
+  }
   report.resident_input_bytes = job.checked.input_bytes - job.checked.inline_bytes;
   report.phases.receive = std::max<int64_t>(Nanoseconds(job.submitted - call.received), 0);
 }

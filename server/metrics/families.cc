@@ -77,6 +77,7 @@ ReasonKind KindOf(Reason reason) {
     case Reason::kOffsetOutOfRange:
     case Reason::kFilesUnavailable:
     case Reason::kFileMismatch:
+    case Reason::kSyntheticWeights:
     case Reason::kVerificationUnavailable:
     case Reason::kPeerNotListed:
     case Reason::kTensorNotFound:

@@ -58,6 +58,7 @@ constexpr Row kRows[] = {
     {Reason::kOffsetOutOfRange, {"request", "another offset", "offsets inside the tensor"}},
     {Reason::kFilesUnavailable, {"path", "a file", "a server with --weights-root"}},
     {Reason::kFileMismatch, {"manifest", "another file", "the file that the manifest describes"}},
+    {Reason::kSyntheticWeights, {"synthetic", "made-up values", "weights of a model"}},
     {Reason::kVerificationUnavailable, {"options.verification", "REFERENCE", "REPEAT, or none"}},
     {Reason::kPeerNotListed,
      {"server", "another server", "the addresses that --parity-peer lists"}},

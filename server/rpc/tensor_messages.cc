@@ -25,6 +25,7 @@ void FillDescription(const TensorInfo& info, rlk::v1::TensorDescription& out) {
   out.set_lease_ms(info.lease_ms);
   out.set_poisoned(info.poisoned);
   out.set_references(info.references);
+  out.set_synthetic(info.synthetic);
 }
 
 absl::StatusOr<Dims> ShapeFromProto(std::string_view field,

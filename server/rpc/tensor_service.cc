@@ -258,16 +258,23 @@ class TensorService final : public RawService {
       RLK_ASSIGN_OR_RETURN(tensor.shape,
                            ShapeFromProto("manifest.shape", expected.shape(), limits()));
       tensor.sha256 = expected.sha256();
+      RLK_RETURN_IF_ERROR(wire::CheckText("manifest.path", expected.path(), limits()));
+      tensor.path = expected.path();
     }
+    RLK_RETURN_IF_ERROR(wire::CheckText("synthetic", request.synthetic(), limits()));
     return loading;
   }
 
   absl::StatusOr<rlk::v1::LoadTensorsResponse> Load(const Loading& loading) {
     const rlk::v1::LoadTensorsRequest& request = loading.request;
-    RLK_ASSIGN_OR_RETURN(
-        const std::vector<TensorInfo> infos,
-        LoadWeights(context_.weights_root, request.path(), loading.manifest, request.device_uuid(),
-                    request.lease_ms(), loading.session, *context_.store));
+    RLK_ASSIGN_OR_RETURN(const std::vector<TensorInfo> infos,
+                         LoadWeights({.root = context_.weights_root,
+                                      .path = request.path(),
+                                      .manifest = loading.manifest,
+                                      .synthetic = request.synthetic(),
+                                      .device_uuid = request.device_uuid(),
+                                      .lease_ms = request.lease_ms()},
+                                     loading.session, *context_.store));
     rlk::v1::LoadTensorsResponse response;
     for (const TensorInfo& info : infos) FillDescription(info, *response.add_tensors());
     return response;

@@ -227,6 +227,7 @@ absl::StatusOr<std::unique_ptr<TensorUpload>> TensorStore::Upload(
   RLK_ASSIGN_OR_RETURN(auto transfer, device->NewTransfer());
   StoredTensorRef stored = shared_->New(*principal, tensor.dtype, tensor.shape, std::move(memory));
   stored->label = tensor.label;
+  stored->synthetic = tensor.synthetic;
   return std::unique_ptr<TensorUpload>(std::make_unique<StoreUpload>(
       shared_, principal, std::move(stored), tensor.lease_ms, bytes, std::move(transfer)));
 }
@@ -361,6 +362,7 @@ absl::Status TensorStore::Resolve(const Principal* principal, std::string_view f
   }
   if (arg.shape == tensor->shape && IsContiguous(arg.shape, arg.strides))
     arg.digest = tensor->digest;
+  arg.synthetic = !tensor->synthetic.empty();
   arg.pin = shared_->Pin(tensor);
   return absl::OkStatus();
 }

@@ -36,6 +36,8 @@ struct NewTensor {
   std::string label = {};
   // 0: as long as its owner.
   int64_t lease_ms = 0;
+  // How its values were made up; empty where nothing says that they were.
+  std::string synthetic = {};
 };
 
 struct TensorInfo {
@@ -49,6 +51,7 @@ struct TensorInfo {
   int64_t lease_ms = 0;
   bool poisoned = false;
   int64_t references = 1;
+  std::string synthetic;
 };
 
 // A tensor on its way in; dropped without Finish, it leaves nothing. One thread at a time.

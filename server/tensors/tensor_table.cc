@@ -119,6 +119,7 @@ TensorInfo TensorTable::Info(const StoredTensor& tensor) const {
   info.label = tensor.label;
   info.poisoned = tensor.poisoned;
   info.references = tensor.references;
+  info.synthetic = tensor.synthetic;
   if (tensor.deadline) {
     const auto left =
         std::chrono::duration_cast<std::chrono::milliseconds>(*tensor.deadline - Now());
@@ -226,6 +227,7 @@ class InPlaceOutput final : public ResidentOutput {
     done_ = true;
     tensor_->writing = false;
     tensor_->digest = whole_ ? digest : std::nullopt;
+    if (whole_) tensor_->synthetic.clear();
     return {tensor_->id, table_->server_id(), ++tensor_->generation};
   }
   void Abandon() override {

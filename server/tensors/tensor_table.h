@@ -27,6 +27,7 @@ struct StoredTensor {
   Dims shape;
   std::shared_ptr<ResidentMemory> memory;
   std::string label;
+  std::string synthetic;
 
   std::optional<Digest> digest;
   uint64_t generation = 1;

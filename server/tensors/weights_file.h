@@ -7,26 +7,28 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/registry/call.h"
+#include "server/tensors/safetensors_file.h"
 #include "server/tensors/tensor_store.h"
 
 namespace rlk::server {
 
-struct ExpectedTensor {
-  std::string key;
-  DType dtype = DType::kUnspecified;
-  Dims shape;
-  // 64 lower-case hex digits.
-  std::string sha256;
+struct WeightsLoad {
+  std::string root;
+  // Under `root`: the file of those that name none.
+  std::string path;
+  std::vector<ExpectedTensor> manifest;
+  // What every file must say of its values.
+  std::string synthetic = {};
+  std::string device_uuid = {};
+  int64_t lease_ms = 0;
 };
 
-// Loads the tensors that `manifest` names from `path`, which lies under `root` without symbolic
-// links; the file is read, not mapped. All of them or none: FAILED_PRECONDITION (kFileMismatch)
-// where one is not there or differs in dtype, shape or SHA-256, NOT_FOUND (kFilesUnavailable) for a
-// file that cannot be opened so, INVALID_ARGUMENT (kMalformedMessage) for one that is no
-// safetensors file.
+// Loads the tensors that the manifest names; the result has its order. All of them or none:
+// FAILED_PRECONDITION where one is not there or differs in dtype, shape or SHA-256 (kFileMismatch),
+// or where a file says another thing of its values than `synthetic` (kSyntheticWeights); NOT_FOUND
+// (kFilesUnavailable) for a file that cannot be opened, INVALID_ARGUMENT (kMalformedMessage) for
+// one that is no safetensors file. Every header is looked at before the first tensor is read.
 absl::StatusOr<std::vector<TensorInfo>> LoadWeights(
-    const std::string& root, const std::string& path, const std::vector<ExpectedTensor>& manifest,
-    const std::string& device_uuid, int64_t lease_ms,
-    const std::shared_ptr<const Principal>& principal, TensorStore& store);
+    const WeightsLoad& load, const std::shared_ptr<const Principal>& principal, TensorStore& store);
 
 }  // namespace rlk::server

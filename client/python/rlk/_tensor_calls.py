@@ -156,20 +156,29 @@ class TensorCalls:
         manifest: Mapping[str, Mapping[str, Any]],
         *,
         device_uuid: Optional[str] = None,
+        synthetic: str = "",
     ) -> Dict[str, resident.Resident]:
-        """Loads tensors of a safetensors file under the server's ``--weights-root``.
+        """Loads tensors of safetensors files under the server's ``--weights-root``.
 
         Args:
-            path: relative to that folder.
+            path: relative to that folder: the file of tensors that name none.
             manifest: what each tensor must be, by its key in the file: ``{"w": {"dtype": "bf16",
-                "shape": (4, 8), "sha256": "..."}}``. Any difference is refused and nothing is kept.
+                "shape": (4, 8), "sha256": "..."}}``, and ``"path"`` where it lies in another file.
+                Any difference is refused and nothing is kept.
             device_uuid: as in :meth:`put`.
+            synthetic: how the files say that their values were made up; "" for weights of a model.
+                Files that say another thing are refused.
         """
         self._session.require(self._message_call)
-        request = tensor_pb2.LoadTensorsRequest(path=path, device_uuid=device_uuid or "")
+        request = tensor_pb2.LoadTensorsRequest(
+            path=path, device_uuid=device_uuid or "", synthetic=synthetic
+        )
         for key, expected in manifest.items():
             entry = request.manifest.add(
-                key=key, shape=expected["shape"], sha256=expected["sha256"]
+                key=key,
+                shape=expected["shape"],
+                sha256=expected["sha256"],
+                path=expected.get("path", ""),
             )
             number: Any = _codec.dtype_number(f"manifest[{key}].dtype", expected["dtype"])
             entry.dtype = number

@@ -94,6 +94,7 @@ class CallReport:
         provenance_id: names the record that ``client.info().provenance`` holds whole.
         transports: how tensors travelled, for example ("inline",).
         moved_to_resident: outputs that did not fit into the reply.
+        synthetic_inputs: inputs whose values were made up, as their files say.
     """
 
     contract: str
@@ -114,6 +115,7 @@ class CallReport:
     provenance_id: str
     transports: Tuple[str, ...]
     moved_to_resident: Tuple[str, ...]
+    synthetic_inputs: Tuple[str, ...]
 
     def to_dict(self) -> Dict[str, Any]:
         """Plain dicts, lists and scalars, ready for JSON."""
@@ -206,6 +208,7 @@ def report_from_proto(message: call_pb2.CallReport) -> CallReport:
         provenance_id=message.provenance_id,
         transports=tuple(message.transports),
         moved_to_resident=tuple(message.moved_to_resident),
+        synthetic_inputs=tuple(message.synthetic_inputs),
     )
 
 

@@ -30,6 +30,8 @@ class Resident:
         shape, nbytes: as those of an array.
         digest: "xxh3-tree4k-v1:..." or "" where the server has none.
         device_uuid, label: where it lies, and the caller's words.
+        synthetic: how its values were made up, as the file says that it was loaded from; "" for
+            all others.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class Resident:
         digest: str = "",
         device_uuid: str = "",
         label: str = "",
+        synthetic: str = "",
         torch_device: Optional[Any] = None,
     ) -> None:
         self._client = client
@@ -52,6 +55,7 @@ class Resident:
         self.digest = digest
         self.device_uuid = device_uuid
         self.label = label
+        self.synthetic = synthetic
         self._torch_device = torch_device
 
     @property
@@ -105,6 +109,7 @@ def from_description(
         digest=message.digest,
         device_uuid=message.device_uuid,
         label=message.label,
+        synthetic=message.synthetic,
         torch_device=torch_device,
     )
 

@@ -42,19 +42,41 @@ class WeightsFileTest : public testing::Test {
   void Write(const std::string& name, const std::string& bytes) {
     std::ofstream(base_ / name, std::ios::binary) << bytes;
   }
+  std::string Read(const std::string& name) const {
+    std::ifstream in(base_ / name, std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
   std::vector<ExpectedTensor> Manifest() const {
     return {{"w", DType::kF32, {2, 2}, Sha256Of(data_.substr(0, 16))},
             {"b", DType::kBF16, {3}, Sha256Of(data_.substr(16, 6))}};
   }
-  absl::StatusOr<std::vector<server::TensorInfo>> Load(
-      const std::string& path, const std::vector<ExpectedTensor>& manifest) {
-    return LoadWeights((base_ / "root").string(), path, manifest, h_.host->info().uuid, 0, owner_,
-                       *h_.store);
+  absl::StatusOr<std::vector<server::TensorInfo>> Load(const std::string& path,
+                                                       const std::vector<ExpectedTensor>& manifest,
+                                                       const std::string& synthetic = "") {
+    return LoadWeights({.root = (base_ / "root").string(),
+                        .path = path,
+                        .manifest = manifest,
+                        .synthetic = synthetic,
+                        .device_uuid = h_.host->info().uuid},
+                       owner_, *h_.store);
+  }
+  // Two files: s1 has w, s2 has b; both say that their values are made up.
+  std::vector<ExpectedTensor> WriteShards() {
+    Write("root/s1.safetensors", Safetensors(kFirst, data_.substr(0, 16)));
+    Write("root/s2.safetensors", Safetensors(kSecond, data_.substr(16, 6)));
+    auto manifest = Manifest();
+    manifest[0].path = "s1.safetensors";
+    manifest[1].path = "s2.safetensors";
+    return manifest;
   }
 
   static constexpr char kHeader[] =
       R"({"__metadata__":{"format":"pt"},"w":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]},)"
       R"("b":{"dtype":"BF16","shape":[3],"data_offsets":[16,22]}})";
+  static constexpr char kFirst[] = R"({"__metadata__":{"rlk.synthetic":"seed 7"},)"
+                                   R"("w":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]}})";
+  static constexpr char kSecond[] = R"({"__metadata__":{"rlk.synthetic":"seed 7"},)"
+                                    R"("b":{"dtype":"BF16","shape":[3],"data_offsets":[0,6]}})";
   const std::string data_ = std::string("0123456789abcdef") + "uvwxyz";
   fs::path base_;
   StoreHarness h_;
@@ -97,6 +119,91 @@ TEST_F(WeightsFileTest, RefusesAnyMismatchAndKeepsNothing) {
     EXPECT_EQ(ReasonOf(refused.status()), Reason::kFileMismatch) << c.name;
     EXPECT_EQ(GetErrorDetail(refused.status())->field, c.field);
     EXPECT_EQ(h_.store->usage().tensors, 0) << c.name;
+  }
+}
+
+TEST_F(WeightsFileTest, LoadsTensorsOfSeveralFilesInTheManifestsOrder) {
+  auto manifest = WriteShards();
+  std::swap(manifest[0], manifest[1]);
+  const auto loaded = Load("", manifest, "seed 7");
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  ASSERT_EQ(loaded->size(), 2u);
+  EXPECT_EQ((*loaded)[0].label, "b");
+  EXPECT_EQ((*loaded)[1].label, "w");
+  EXPECT_EQ((*loaded)[1].synthetic, "seed 7");
+  const auto values = *h_.Get(owner_.get(), (*loaded)[1].handle);
+  EXPECT_EQ(std::memcmp(values.data(), data_.data(), 16), 0);
+  // Some of them from the file of the load.
+  manifest[1].path.clear();
+  EXPECT_TRUE(Load("s1.safetensors", manifest, "seed 7").ok());
+}
+
+TEST_F(WeightsFileTest, WhatTheFilesSayOfTheirValuesMustBeWhatTheLoadSays) {
+  const auto manifest = WriteShards();
+  for (const std::string synthetic : {"", "seed 8"}) {
+    const auto refused = Load("", manifest, synthetic);
+    EXPECT_EQ(refused.status().code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_EQ(ReasonOf(refused.status()), Reason::kSyntheticWeights) << refused.status();
+    EXPECT_EQ(GetErrorDetail(refused.status())->value, "s1.safetensors: made up (seed 7)");
+  }
+  const auto claimed = Load("models/a.safetensors", Manifest(), "seed 7");
+  EXPECT_EQ(ReasonOf(claimed.status()), Reason::kSyntheticWeights);
+  EXPECT_EQ(GetErrorDetail(claimed.status())->value, "models/a.safetensors: weights of a model");
+  std::string mixed(kSecond);
+  mixed.replace(mixed.find("seed 7"), 6, "seed 9");
+  Write("root/s2.safetensors", Safetensors(mixed, data_.substr(16, 6)));
+  EXPECT_EQ(GetErrorDetail(Load("", manifest, "seed 7").status())->value,
+            "s2.safetensors: made up (seed 9)");
+  for (const std::string label : {"7", "\"\"", "[\"seed 7\"]"}) {
+    std::string odd(kSecond);
+    odd.replace(odd.find("\"seed 7\""), 8, label);
+    Write("root/s2.safetensors", Safetensors(odd, data_.substr(16, 6)));
+    EXPECT_EQ(ReasonOf(Load("", manifest, "seed 7").status()), Reason::kMalformedMessage) << label;
+  }
+  EXPECT_EQ(h_.store->usage().tensors, 0);
+}
+
+// Each wrong in the second file, when the first is good: its name is in the error, and nothing of
+// the first stays.
+TEST_F(WeightsFileTest, OneBadFileLeavesNothingOfTheOthers) {
+  const auto edited = [](const std::string& from, const std::string& to) {
+    std::string text(kSecond);
+    text.replace(text.find(from), from.size(), to);
+    return text;
+  };
+  const std::string data = data_.substr(16, 6);
+  const struct {
+    const char* name;
+    std::function<void()> spoil;
+    Reason reason;
+    const char* field;
+  } cases[] = {
+      {"truncated", [&] { Write("root/s2.safetensors", Safetensors(kSecond, data.substr(0, 5))); },
+       Reason::kMalformedMessage, "path"},
+      {"swapped", [&] { Write("root/s2.safetensors", Read("root/s1.safetensors")); },
+       Reason::kFileMismatch, "manifest[b].key"},
+      {"renamed", [&] { fs::remove(base_ / "root/s2.safetensors"); }, Reason::kFilesUnavailable,
+       "path"},
+      {"another name inside",
+       [&] { Write("root/s2.safetensors", Safetensors(edited("\"b\"", "\"B\""), data)); },
+       Reason::kFileMismatch, "manifest[b].key"},
+      {"retyped", [&] { Write("root/s2.safetensors", Safetensors(edited("BF16", "F16"), data)); },
+       Reason::kFileMismatch, "manifest[b].dtype"},
+      {"reshaped", [&] { Write("root/s2.safetensors", Safetensors(edited("[3]", "[1,3]"), data)); },
+       Reason::kFileMismatch, "manifest[b].shape"},
+      {"one bit", [&] { Write("root/s2.safetensors", Safetensors(kSecond, "uvwxyy")); },
+       Reason::kFileMismatch, "manifest[b].sha256"},
+  };
+  for (const auto& c : cases) {
+    const auto manifest = WriteShards();
+    c.spoil();
+    const absl::Status refused = Load("", manifest, "seed 7").status();
+    EXPECT_EQ(ReasonOf(refused), c.reason) << c.name << ": " << refused;
+    EXPECT_EQ(GetErrorDetail(refused)->field, c.field) << c.name;
+    const std::string text(refused.message());
+    EXPECT_NE(text.find("s2.safetensors"), std::string::npos) << c.name << ": " << text;
+    EXPECT_EQ(h_.store->usage().tensors, 0) << c.name;
+    EXPECT_EQ(h_.memory(), 0) << c.name;
   }
 }
 

@@ -71,7 +71,7 @@ class CallOptions(_message.Message):
     def __init__(self, contract: _Optional[str] = ..., backend: _Optional[str] = ..., mode: _Optional[_Union[Mode, str]] = ..., minimum_claim: _Optional[_Union[ClaimLevel, str]] = ..., device_uuid: _Optional[str] = ..., outputs: _Optional[_Mapping[str, Placement]] = ..., digests: _Optional[_Iterable[_Union[DigestScope, str]]] = ..., input_capture: _Optional[_Union[InputCapture, str]] = ..., verification: _Optional[_Union[Verification, str]] = ..., wanted_outputs: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class CallReport(_message.Message):
-    __slots__ = ["attributes", "backend", "claim", "contract", "device", "fallback", "input_capture", "input_digests", "kernel", "moved_to_resident", "output_digests", "phases", "provenance_id", "rejected", "transports", "verification"]
+    __slots__ = ["attributes", "backend", "claim", "contract", "device", "fallback", "input_capture", "input_digests", "kernel", "moved_to_resident", "output_digests", "phases", "provenance_id", "rejected", "synthetic_inputs", "transports", "verification"]
     class AttributesEntry(_message.Message):
         __slots__ = ["key", "value"]
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -93,6 +93,7 @@ class CallReport(_message.Message):
     PHASES_FIELD_NUMBER: _ClassVar[int]
     PROVENANCE_ID_FIELD_NUMBER: _ClassVar[int]
     REJECTED_FIELD_NUMBER: _ClassVar[int]
+    SYNTHETIC_INPUTS_FIELD_NUMBER: _ClassVar[int]
     TRANSPORTS_FIELD_NUMBER: _ClassVar[int]
     VERIFICATION_FIELD_NUMBER: _ClassVar[int]
     attributes: _containers.MessageMap[str, AttributeValue]
@@ -109,9 +110,10 @@ class CallReport(_message.Message):
     phases: PhaseDurations
     provenance_id: str
     rejected: _containers.RepeatedCompositeFieldContainer[RejectedVariant]
+    synthetic_inputs: _containers.RepeatedScalarFieldContainer[str]
     transports: _containers.RepeatedScalarFieldContainer[str]
     verification: VerificationResult
-    def __init__(self, contract: _Optional[str] = ..., backend: _Optional[str] = ..., kernel: _Optional[str] = ..., device: _Optional[_Union[DeviceRef, _Mapping]] = ..., claim: _Optional[_Union[ClaimLevel, str]] = ..., rejected: _Optional[_Iterable[_Union[RejectedVariant, _Mapping]]] = ..., fallback: _Optional[_Union[Fallback, _Mapping]] = ..., attributes: _Optional[_Mapping[str, AttributeValue]] = ..., input_digests: _Optional[_Iterable[_Union[TensorDigest, _Mapping]]] = ..., output_digests: _Optional[_Iterable[_Union[TensorDigest, _Mapping]]] = ..., verification: _Optional[_Union[VerificationResult, _Mapping]] = ..., phases: _Optional[_Union[PhaseDurations, _Mapping]] = ..., input_capture: _Optional[_Union[InputCapture, str]] = ..., provenance_id: _Optional[str] = ..., transports: _Optional[_Iterable[str]] = ..., moved_to_resident: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, contract: _Optional[str] = ..., backend: _Optional[str] = ..., kernel: _Optional[str] = ..., device: _Optional[_Union[DeviceRef, _Mapping]] = ..., claim: _Optional[_Union[ClaimLevel, str]] = ..., rejected: _Optional[_Iterable[_Union[RejectedVariant, _Mapping]]] = ..., fallback: _Optional[_Union[Fallback, _Mapping]] = ..., attributes: _Optional[_Mapping[str, AttributeValue]] = ..., input_digests: _Optional[_Iterable[_Union[TensorDigest, _Mapping]]] = ..., output_digests: _Optional[_Iterable[_Union[TensorDigest, _Mapping]]] = ..., verification: _Optional[_Union[VerificationResult, _Mapping]] = ..., phases: _Optional[_Union[PhaseDurations, _Mapping]] = ..., input_capture: _Optional[_Union[InputCapture, str]] = ..., provenance_id: _Optional[str] = ..., transports: _Optional[_Iterable[str]] = ..., moved_to_resident: _Optional[_Iterable[str]] = ..., synthetic_inputs: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class DeviceRef(_message.Message):
     __slots__ = ["kind", "name", "ordinal", "uuid"]

@@ -14,7 +14,7 @@ _sym_db = _symbol_database.Default()
 from rlk._proto import tensor_pb2 as rlk_dot_v1_dot_tensor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1brlk/v1/tensor_service.proto\x12\x06rlk.v1\x1a\x13rlk/v1/tensor.proto\"\xe4\x01\n\x11TensorDescription\x12$\n\x06handle\x18\x01 \x01(\x0b\x32\x14.rlk.v1.TensorHandle\x12\x1f\n\x05\x64type\x18\x02 \x01(\x0e\x32\x10.rlk.v1.DataType\x12\r\n\x05shape\x18\x03 \x03(\x03\x12\r\n\x05\x62ytes\x18\x04 \x01(\x03\x12\x0e\n\x06\x64igest\x18\x05 \x01(\t\x12\x13\n\x0b\x64\x65vice_uuid\x18\x06 \x01(\t\x12\r\n\x05label\x18\x07 \x01(\t\x12\x10\n\x08lease_ms\x18\x08 \x01(\x03\x12\x10\n\x08poisoned\x18\t \x01(\x08\x12\x12\n\nreferences\x18\n \x01(\x03\"t\n\x0cUploadHeader\x12\x1f\n\x05\x64type\x18\x01 \x01(\x0e\x32\x10.rlk.v1.DataType\x12\r\n\x05shape\x18\x02 \x03(\x03\x12\x13\n\x0b\x64\x65vice_uuid\x18\x03 \x01(\t\x12\r\n\x05label\x18\x04 \x01(\t\x12\x10\n\x08lease_ms\x18\x05 \x01(\x03\"a\n\rUploadRequest\x12&\n\x06header\x18\x01 \x01(\x0b\x32\x14.rlk.v1.UploadHeaderH\x00\x12\x0e\n\x04\x64\x61ta\x18\x02 \x01(\x0cH\x00\x12\x10\n\x06\x64igest\x18\x03 \x01(\tH\x00\x42\x06\n\x04part\";\n\x0eUploadResponse\x12)\n\x06tensor\x18\x01 \x01(\x0b\x32\x19.rlk.v1.TensorDescription\"F\n\x0f\x44ownloadRequest\x12$\n\x06handle\x18\x01 \x01(\x0b\x32\x14.rlk.v1.TensorHandle\x12\r\n\x05\x62ytes\x18\x02 \x01(\x03\"W\n\x10\x44ownloadResponse\x12+\n\x06tensor\x18\x01 \x01(\x0b\x32\x19.rlk.v1.TensorDescriptionH\x00\x12\x0e\n\x04\x64\x61ta\x18\x02 \x01(\x0cH\x00\x42\x06\n\x04part\"8\n\x11\x46indTensorRequest\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65vice_uuid\x18\x02 \x01(\t\"?\n\x12\x46indTensorResponse\x12)\n\x06tensor\x18\x01 \x01(\x0b\x32\x19.rlk.v1.TensorDescription\"=\n\x15\x44\x65scribeTensorRequest\x12$\n\x06handle\x18\x01 \x01(\x0b\x32\x14.rlk.v1.TensorHandle\"C\n\x16\x44\x65scribeTensorResponse\x12)\n\x06tensor\x18\x01 \x01(\x0b\x32\x19.rlk.v1.TensorDescription\";\n\x12ListTensorsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\x0c\"Z\n\x13ListTensorsResponse\x12*\n\x07tensors\x18\x01 \x03(\x0b\x32\x19.rlk.v1.TensorDescription\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\x0c\"L\n\x12RenewTensorRequest\x12$\n\x06handle\x18\x01 \x01(\x0b\x32\x14.rlk.v1.TensorHandle\x12\x10\n\x08lease_ms\x18\x02 \x01(\x03\"@\n\x13RenewTensorResponse\x12)\n\x06tensor\x18\x01 \x01(\x0b\x32\x19.rlk.v1.TensorDescription\">\n\x15ReleaseTensorsRequest\x12%\n\x07handles\x18\x01 \x03(\x0b\x32\x14.rlk.v1.TensorHandle\"\x18\n\x16ReleaseTensorsResponse\"]\n\x0e\x45xpectedTensor\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x1f\n\x05\x64type\x18\x02 \x01(\x0e\x32\x10.rlk.v1.DataType\x12\r\n\x05shape\x18\x03 \x03(\x03\x12\x0e\n\x06sha256\x18\x04 \x01(\t\"s\n\x12LoadTensorsRequest\x12\x0c\n\x04path\x18\x01 \x01(\t\x12(\n\x08manifest\x18\x02 \x03(\x0b\x32\x16.rlk.v1.ExpectedTensor\x12\x13\n\x0b\x64\x65vice_uuid\x18\x03 \x01(\t\x12\x10\n\x08lease_ms\x18\x04 \x01(\x03\"A\n\x13LoadTensorsResponse\x12*\n\x07tensors\x18\x01 \x03(\x0b\x32\x19.rlk.v1.TensorDescription2\xca\x04\n\rTensorService\x12\x39\n\x06Upload\x12\x15.rlk.v1.UploadRequest\x1a\x16.rlk.v1.UploadResponse(\x01\x12?\n\x08\x44ownload\x12\x17.rlk.v1.DownloadRequest\x1a\x18.rlk.v1.DownloadResponse0\x01\x12\x43\n\nFindTensor\x12\x19.rlk.v1.FindTensorRequest\x1a\x1a.rlk.v1.FindTensorResponse\x12O\n\x0e\x44\x65scribeTensor\x12\x1d.rlk.v1.DescribeTensorRequest\x1a\x1e.rlk.v1.DescribeTensorResponse\x12\x46\n\x0bListTensors\x12\x1a.rlk.v1.ListTensorsRequest\x1a\x1b.rlk.v1.ListTensorsResponse\x12\x46\n\x0bRenewTensor\x12\x1a.rlk.v1.RenewTensorRequest\x1a\x1b.rlk.v1.RenewTensorResponse\x12O\n\x0eReleaseTensors\x12\x1d.rlk.v1.ReleaseTensorsRequest\x1a\x1e.rlk.v1.ReleaseTensorsResponse\x12\x46\n\x0bLoadTensors\x12\x1a.rlk.v1.LoadTensorsRequest\x1a\x1b.rlk.v1.LoadTensorsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1brlk/v1/tensor_service.proto\x12\x06rlk.v1\x1a\x13rlk/v1/tensor.proto\"\xf7\x01\n\x11TensorDescription\x12$\n\x06handle\x18\x01 \x01(\x0b\x32\x14.rlk.v1.TensorHandle\x12\x1f\n\x05\x64type\x18\x02 \x01(\x0e\x32\x10.rlk.v1.DataType\x12\r\n\x05shape\x18\x03 \x03(\x03\x12\r\n\x05\x62ytes\x18\x04 \x01(\x03\x12\x0e\n\x06\x64igest\x18\x05 \x01(\t\x12\x13\n\x0b\x64\x65vice_uuid\x18\x06 \x01(\t\x12\r\n\x05label\x18\x07 \x01(\t\x12\x10\n\x08lease_ms\x18\x08 \x01(\x03\x12\x10\n\x08poisoned\x18\t \x01(\x08\x12\x12\n\nreferences\x18\n \x01(\x03\x12\x11\n\tsynthetic\x18\x0b \x01(\t\"t\n\x0cUploadHeader\x12\x1f\n\x05\x64type\x18\x01 \x01(\x0e\x32\x10.rlk.v1.DataType\x12\r\n\x05shape\x18\x02 \x03(\x03\x12\x13\n\x0b\x64\x65vice_uuid\x18\x03 \x01(\t\x12\r\n\x05label\x18\x04 \x01(\t\x12\x10\n\x08lease_ms\x18\x05 \x01(\x03\"a\n\rUploadRequest\x12&\n\x06header\x18\x01 \x01(\x0b\x32\x14.rlk.v1.UploadHeaderH\x00\x12\x0e\n\x04\x64\x61ta\x18\x02 \x01(\x0cH\x00\x12\x10\n\x06\x64igest\x18\x03 \x01(\tH\x00\x42\x06\n\x04part\";\n\x0eUploadResponse\x12)\n\x06tensor\x18\x01 \x01(\x0b\x32\x19.rlk.v1.TensorDescription\"F\n\x0f\x44ownloadRequest\x12$\n\x06handle\x18\x01 \x01(\x0b\x32\x14.rlk.v1.TensorHandle\x12\r\n\x05\x62ytes\x18\x02 \x01(\x03\"W\n\x10\x44ownloadResponse\x12+\n\x06tensor\x18\x01 \x01(\x0b\x32\x19.rlk.v1.TensorDescriptionH\x00\x12\x0e\n\x04\x64\x61ta\x18\x02 \x01(\x0cH\x00\x42\x06\n\x04part\"8\n\x11\x46indTensorRequest\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65vice_uuid\x18\x02 \x01(\t\"?\n\x12\x46indTensorResponse\x12)\n\x06tensor\x18\x01 \x01(\x0b\x32\x19.rlk.v1.TensorDescription\"=\n\x15\x44\x65scribeTensorRequest\x12$\n\x06handle\x18\x01 \x01(\x0b\x32\x14.rlk.v1.TensorHandle\"C\n\x16\x44\x65scribeTensorResponse\x12)\n\x06tensor\x18\x01 \x01(\x0b\x32\x19.rlk.v1.TensorDescription\";\n\x12ListTensorsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\x0c\"Z\n\x13ListTensorsResponse\x12*\n\x07tensors\x18\x01 \x03(\x0b\x32\x19.rlk.v1.TensorDescription\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\x0c\"L\n\x12RenewTensorRequest\x12$\n\x06handle\x18\x01 \x01(\x0b\x32\x14.rlk.v1.TensorHandle\x12\x10\n\x08lease_ms\x18\x02 \x01(\x03\"@\n\x13RenewTensorResponse\x12)\n\x06tensor\x18\x01 \x01(\x0b\x32\x19.rlk.v1.TensorDescription\">\n\x15ReleaseTensorsRequest\x12%\n\x07handles\x18\x01 \x03(\x0b\x32\x14.rlk.v1.TensorHandle\"\x18\n\x16ReleaseTensorsResponse\"k\n\x0e\x45xpectedTensor\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x1f\n\x05\x64type\x18\x02 \x01(\x0e\x32\x10.rlk.v1.DataType\x12\r\n\x05shape\x18\x03 \x03(\x03\x12\x0e\n\x06sha256\x18\x04 \x01(\t\x12\x0c\n\x04path\x18\x05 \x01(\t\"\x86\x01\n\x12LoadTensorsRequest\x12\x0c\n\x04path\x18\x01 \x01(\t\x12(\n\x08manifest\x18\x02 \x03(\x0b\x32\x16.rlk.v1.ExpectedTensor\x12\x13\n\x0b\x64\x65vice_uuid\x18\x03 \x01(\t\x12\x10\n\x08lease_ms\x18\x04 \x01(\x03\x12\x11\n\tsynthetic\x18\x05 \x01(\t\"A\n\x13LoadTensorsResponse\x12*\n\x07tensors\x18\x01 \x03(\x0b\x32\x19.rlk.v1.TensorDescription2\xca\x04\n\rTensorService\x12\x39\n\x06Upload\x12\x15.rlk.v1.UploadRequest\x1a\x16.rlk.v1.UploadResponse(\x01\x12?\n\x08\x44ownload\x12\x17.rlk.v1.DownloadRequest\x1a\x18.rlk.v1.DownloadResponse0\x01\x12\x43\n\nFindTensor\x12\x19.rlk.v1.FindTensorRequest\x1a\x1a.rlk.v1.FindTensorResponse\x12O\n\x0e\x44\x65scribeTensor\x12\x1d.rlk.v1.DescribeTensorRequest\x1a\x1e.rlk.v1.DescribeTensorResponse\x12\x46\n\x0bListTensors\x12\x1a.rlk.v1.ListTensorsRequest\x1a\x1b.rlk.v1.ListTensorsResponse\x12\x46\n\x0bRenewTensor\x12\x1a.rlk.v1.RenewTensorRequest\x1a\x1b.rlk.v1.RenewTensorResponse\x12O\n\x0eReleaseTensors\x12\x1d.rlk.v1.ReleaseTensorsRequest\x1a\x1e.rlk.v1.ReleaseTensorsResponse\x12\x46\n\x0bLoadTensors\x12\x1a.rlk.v1.LoadTensorsRequest\x1a\x1b.rlk.v1.LoadTensorsResponseb\x06proto3')
 
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, globals())
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'rlk.v1.tensor_service_pb2', globals())
@@ -22,43 +22,43 @@ if _descriptor._USE_C_DESCRIPTORS == False:
 
   DESCRIPTOR._options = None
   _TENSORDESCRIPTION._serialized_start=61
-  _TENSORDESCRIPTION._serialized_end=289
-  _UPLOADHEADER._serialized_start=291
-  _UPLOADHEADER._serialized_end=407
-  _UPLOADREQUEST._serialized_start=409
-  _UPLOADREQUEST._serialized_end=506
-  _UPLOADRESPONSE._serialized_start=508
-  _UPLOADRESPONSE._serialized_end=567
-  _DOWNLOADREQUEST._serialized_start=569
-  _DOWNLOADREQUEST._serialized_end=639
-  _DOWNLOADRESPONSE._serialized_start=641
-  _DOWNLOADRESPONSE._serialized_end=728
-  _FINDTENSORREQUEST._serialized_start=730
-  _FINDTENSORREQUEST._serialized_end=786
-  _FINDTENSORRESPONSE._serialized_start=788
-  _FINDTENSORRESPONSE._serialized_end=851
-  _DESCRIBETENSORREQUEST._serialized_start=853
-  _DESCRIBETENSORREQUEST._serialized_end=914
-  _DESCRIBETENSORRESPONSE._serialized_start=916
-  _DESCRIBETENSORRESPONSE._serialized_end=983
-  _LISTTENSORSREQUEST._serialized_start=985
-  _LISTTENSORSREQUEST._serialized_end=1044
-  _LISTTENSORSRESPONSE._serialized_start=1046
-  _LISTTENSORSRESPONSE._serialized_end=1136
-  _RENEWTENSORREQUEST._serialized_start=1138
-  _RENEWTENSORREQUEST._serialized_end=1214
-  _RENEWTENSORRESPONSE._serialized_start=1216
-  _RENEWTENSORRESPONSE._serialized_end=1280
-  _RELEASETENSORSREQUEST._serialized_start=1282
-  _RELEASETENSORSREQUEST._serialized_end=1344
-  _RELEASETENSORSRESPONSE._serialized_start=1346
-  _RELEASETENSORSRESPONSE._serialized_end=1370
-  _EXPECTEDTENSOR._serialized_start=1372
-  _EXPECTEDTENSOR._serialized_end=1465
-  _LOADTENSORSREQUEST._serialized_start=1467
-  _LOADTENSORSREQUEST._serialized_end=1582
-  _LOADTENSORSRESPONSE._serialized_start=1584
-  _LOADTENSORSRESPONSE._serialized_end=1649
-  _TENSORSERVICE._serialized_start=1652
-  _TENSORSERVICE._serialized_end=2238
+  _TENSORDESCRIPTION._serialized_end=308
+  _UPLOADHEADER._serialized_start=310
+  _UPLOADHEADER._serialized_end=426
+  _UPLOADREQUEST._serialized_start=428
+  _UPLOADREQUEST._serialized_end=525
+  _UPLOADRESPONSE._serialized_start=527
+  _UPLOADRESPONSE._serialized_end=586
+  _DOWNLOADREQUEST._serialized_start=588
+  _DOWNLOADREQUEST._serialized_end=658
+  _DOWNLOADRESPONSE._serialized_start=660
+  _DOWNLOADRESPONSE._serialized_end=747
+  _FINDTENSORREQUEST._serialized_start=749
+  _FINDTENSORREQUEST._serialized_end=805
+  _FINDTENSORRESPONSE._serialized_start=807
+  _FINDTENSORRESPONSE._serialized_end=870
+  _DESCRIBETENSORREQUEST._serialized_start=872
+  _DESCRIBETENSORREQUEST._serialized_end=933
+  _DESCRIBETENSORRESPONSE._serialized_start=935
+  _DESCRIBETENSORRESPONSE._serialized_end=1002
+  _LISTTENSORSREQUEST._serialized_start=1004
+  _LISTTENSORSREQUEST._serialized_end=1063
+  _LISTTENSORSRESPONSE._serialized_start=1065
+  _LISTTENSORSRESPONSE._serialized_end=1155
+  _RENEWTENSORREQUEST._serialized_start=1157
+  _RENEWTENSORREQUEST._serialized_end=1233
+  _RENEWTENSORRESPONSE._serialized_start=1235
+  _RENEWTENSORRESPONSE._serialized_end=1299
+  _RELEASETENSORSREQUEST._serialized_start=1301
+  _RELEASETENSORSREQUEST._serialized_end=1363
+  _RELEASETENSORSRESPONSE._serialized_start=1365
+  _RELEASETENSORSRESPONSE._serialized_end=1389
+  _EXPECTEDTENSOR._serialized_start=1391
+  _EXPECTEDTENSOR._serialized_end=1498
+  _LOADTENSORSREQUEST._serialized_start=1501
+  _LOADTENSORSREQUEST._serialized_end=1635
+  _LOADTENSORSRESPONSE._serialized_start=1637
+  _LOADTENSORSRESPONSE._serialized_end=1702
+  _TENSORSERVICE._serialized_start=1705
+  _TENSORSERVICE._serialized_end=2291
 # @@protoc_insertion_point(module_scope)

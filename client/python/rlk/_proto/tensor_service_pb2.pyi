@@ -35,16 +35,18 @@ class DownloadResponse(_message.Message):
     def __init__(self, tensor: _Optional[_Union[TensorDescription, _Mapping]] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class ExpectedTensor(_message.Message):
-    __slots__ = ["dtype", "key", "sha256", "shape"]
+    __slots__ = ["dtype", "key", "path", "sha256", "shape"]
     DTYPE_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
     SHA256_FIELD_NUMBER: _ClassVar[int]
     SHAPE_FIELD_NUMBER: _ClassVar[int]
     dtype: _tensor_pb2.DataType
     key: str
+    path: str
     sha256: str
     shape: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, key: _Optional[str] = ..., dtype: _Optional[_Union[_tensor_pb2.DataType, str]] = ..., shape: _Optional[_Iterable[int]] = ..., sha256: _Optional[str] = ...) -> None: ...
+    def __init__(self, key: _Optional[str] = ..., dtype: _Optional[_Union[_tensor_pb2.DataType, str]] = ..., shape: _Optional[_Iterable[int]] = ..., sha256: _Optional[str] = ..., path: _Optional[str] = ...) -> None: ...
 
 class FindTensorRequest(_message.Message):
     __slots__ = ["device_uuid", "digest"]
@@ -77,16 +79,18 @@ class ListTensorsResponse(_message.Message):
     def __init__(self, tensors: _Optional[_Iterable[_Union[TensorDescription, _Mapping]]] = ..., next_page_token: _Optional[bytes] = ...) -> None: ...
 
 class LoadTensorsRequest(_message.Message):
-    __slots__ = ["device_uuid", "lease_ms", "manifest", "path"]
+    __slots__ = ["device_uuid", "lease_ms", "manifest", "path", "synthetic"]
     DEVICE_UUID_FIELD_NUMBER: _ClassVar[int]
     LEASE_MS_FIELD_NUMBER: _ClassVar[int]
     MANIFEST_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
+    SYNTHETIC_FIELD_NUMBER: _ClassVar[int]
     device_uuid: str
     lease_ms: int
     manifest: _containers.RepeatedCompositeFieldContainer[ExpectedTensor]
     path: str
-    def __init__(self, path: _Optional[str] = ..., manifest: _Optional[_Iterable[_Union[ExpectedTensor, _Mapping]]] = ..., device_uuid: _Optional[str] = ..., lease_ms: _Optional[int] = ...) -> None: ...
+    synthetic: str
+    def __init__(self, path: _Optional[str] = ..., manifest: _Optional[_Iterable[_Union[ExpectedTensor, _Mapping]]] = ..., device_uuid: _Optional[str] = ..., lease_ms: _Optional[int] = ..., synthetic: _Optional[str] = ...) -> None: ...
 
 class LoadTensorsResponse(_message.Message):
     __slots__ = ["tensors"]
@@ -119,7 +123,7 @@ class RenewTensorResponse(_message.Message):
     def __init__(self, tensor: _Optional[_Union[TensorDescription, _Mapping]] = ...) -> None: ...
 
 class TensorDescription(_message.Message):
-    __slots__ = ["bytes", "device_uuid", "digest", "dtype", "handle", "label", "lease_ms", "poisoned", "references", "shape"]
+    __slots__ = ["bytes", "device_uuid", "digest", "dtype", "handle", "label", "lease_ms", "poisoned", "references", "shape", "synthetic"]
     BYTES_FIELD_NUMBER: _ClassVar[int]
     DEVICE_UUID_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
@@ -130,6 +134,7 @@ class TensorDescription(_message.Message):
     POISONED_FIELD_NUMBER: _ClassVar[int]
     REFERENCES_FIELD_NUMBER: _ClassVar[int]
     SHAPE_FIELD_NUMBER: _ClassVar[int]
+    SYNTHETIC_FIELD_NUMBER: _ClassVar[int]
     bytes: int
     device_uuid: str
     digest: str
@@ -140,7 +145,8 @@ class TensorDescription(_message.Message):
     poisoned: bool
     references: int
     shape: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, handle: _Optional[_Union[_tensor_pb2.TensorHandle, _Mapping]] = ..., dtype: _Optional[_Union[_tensor_pb2.DataType, str]] = ..., shape: _Optional[_Iterable[int]] = ..., bytes: _Optional[int] = ..., digest: _Optional[str] = ..., device_uuid: _Optional[str] = ..., label: _Optional[str] = ..., lease_ms: _Optional[int] = ..., poisoned: bool = ..., references: _Optional[int] = ...) -> None: ...
+    synthetic: str
+    def __init__(self, handle: _Optional[_Union[_tensor_pb2.TensorHandle, _Mapping]] = ..., dtype: _Optional[_Union[_tensor_pb2.DataType, str]] = ..., shape: _Optional[_Iterable[int]] = ..., bytes: _Optional[int] = ..., digest: _Optional[str] = ..., device_uuid: _Optional[str] = ..., label: _Optional[str] = ..., lease_ms: _Optional[int] = ..., poisoned: bool = ..., references: _Optional[int] = ..., synthetic: _Optional[str] = ...) -> None: ...
 
 class UploadHeader(_message.Message):
     __slots__ = ["device_uuid", "dtype", "label", "lease_ms", "shape"]
