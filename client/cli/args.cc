@@ -1,5 +1,7 @@
 #include "client/cli/args.h"
 
+#include <algorithm>
+
 #include "client/cli/numbers.h"
 #include "kernels/core/status.h"
 
@@ -67,6 +69,31 @@ absl::StatusOr<int64_t> Args::GetInteger(const std::string& name, int64_t fallba
         "the value is not allowed");
   }
   return *value;
+}
+
+std::vector<std::string> Args::GetList(const std::string& name) const {
+  std::vector<std::string> parts;
+  if (!Has(name)) return parts;
+  const std::string text = Get(name);
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+absl::StatusOr<std::vector<int64_t>> Args::GetIntegers(const std::string& name) const {
+  std::vector<int64_t> values;
+  for (const std::string& part : GetList(name)) {
+    const auto value = ParseInteger<int64_t>(part);
+    if (!value) {
+      return InvalidArgument(Reason::kUnknownOption, name, Get(name),
+                             "integers, with commas between them", "the value is not allowed");
+    }
+    values.push_back(*value);
+  }
+  return values;
 }
 
 }  // namespace rlk::cli

@@ -31,6 +31,10 @@ class Args {
   // An integer in [least, most], or `fallback` where the option is not given.
   absl::StatusOr<int64_t> GetInteger(const std::string& name, int64_t fallback, int64_t least,
                                      int64_t most) const;
+  // "1,2,4"; none where the option is not given.
+  absl::StatusOr<std::vector<int64_t>> GetIntegers(const std::string& name) const;
+  // The parts between commas; none where the option is not given.
+  std::vector<std::string> GetList(const std::string& name) const;
 
  private:
   std::vector<std::string> positional_;

@@ -54,6 +54,24 @@ constexpr char kUsage[] = R"(rlk: calls an rlk server.
       --dtype fp32|bf16|fp16 --batch N --seq N --vocab N --normalized-dim N --k-dim N --n-dim N
       --size LETTER=N --seed N --input-mode random|constant --constant-value X
       --check-grad --grad-mode random|ones --grad-seed N
+  rlk weights prepare DIR --out MANIFEST   names, dtypes, shapes and SHA-256 of a checkpoint's weights
+      --block N                 whose AdaLN projection (default 0)
+      --tensor ROLE=NAME        w1, b1, w2, b2, weight, bias: where the names are others
+  rlk weights synthetic DIR     made-up weights of the same structure, which say so
+      --full | --sizes CHANNELS,HIDDEN,EMBEDDING,WIDTH   default: small ones
+      --seed N --block N --shards N
+  rlk chain h3 --weights MANIFEST   MiniMax-H3's timestep conditioning, stage by stage beside golden
+      --folder DIR              of the weights, relative to the server's --weights-root
+      --backward                sinusoid, mlp, projection and their gradients
+      --stages A,B,...          the first stages alone
+      --timesteps 1,2,3,4       so many of the values, one run each
+      --values X,Y,...          in [0, 1]; default: random ones
+      --seed N --grad-seed N    of values and gradients (default 1, 123)
+      --backend NAME --contract ID   of the chain; --contract may be repeated
+      --reference BACKEND       golden (default; by the tolerance contract), or another: every bit
+      --max-period X            of the sinusoid (default 10000)
+      --real-weights            refuse made-up ones
+      --out FILE                .md or .json; may be repeated
   rlk digest FILE[#KEY]|random:...  the digest the server reports for that tensor
   rlk compare LEFT RIGHT        two VALUEs, or a VALUE and a digest: equal, or what differs and how
       --judgment J              parity (default), invariance, accuracy
@@ -144,6 +162,23 @@ std::vector<OptionSpec> CheckOperatorOptions() {
           {"--grad-seed"}};
 }
 
+std::vector<OptionSpec> ChainOptions() {
+  return {{"--weights"},
+          {"--folder"},
+          {"--backward", false},
+          {"--stages"},
+          {"--timesteps"},
+          {"--values"},
+          {"--seed"},
+          {"--grad-seed"},
+          {"--backend"},
+          {"--contract", true, true},
+          {"--reference"},
+          {"--max-period"},
+          {"--real-weights", false},
+          {"--out", true, true}};
+}
+
 const std::vector<Command>& Commands() {
   static const std::vector<Command> commands = {
       {"health", RunHealth, {}},
@@ -189,6 +224,16 @@ const std::vector<Command>& Commands() {
         {"--without-digests", false}}},
       {"parity", RunParity, ParityOptions()},
       {"check-operator", RunCheckOperator, CheckOperatorOptions()},
+      {"weights",
+       RunWeights,
+       {{"--out"},
+        {"--block"},
+        {"--tensor", true, true},
+        {"--full", false},
+        {"--sizes"},
+        {"--seed"},
+        {"--shards"}}},
+      {"chain", RunChain, ChainOptions()},
   };
   return commands;
 }

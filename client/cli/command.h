@@ -70,5 +70,7 @@ Outcome RunParity(const Args& args);
 Outcome RunParityCheck(const Args& args, const std::vector<std::string>& words);
 Outcome RunParityInvariance(const Args& args, const std::vector<std::string>& words);
 Outcome RunCheckOperator(const Args& args);
+Outcome RunWeights(const Args& args);
+Outcome RunChain(const Args& args);
 
 }  // namespace rlk::cli

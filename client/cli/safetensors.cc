@@ -3,21 +3,19 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
 
 #include "client/cli/file.h"
+#include "client/cli/strict_json.h"
 #include "kernels/core/checked_math.h"
 #include "kernels/core/status.h"
 
 namespace rlk::cli {
 namespace {
 
-// A map: the ordered kind looks at every key for each new one, and a header may have a million.
 using Json = nlohmann::json;
 
 constexpr int64_t kLengthBytes = 8;
 constexpr int64_t kHeaderBytesMax = 100'000'000;
-constexpr size_t kDepthMax = 4;
 constexpr char kMetadata[] = "__metadata__";
 
 // Dtypes of the format with the bytes of an element, to check the layout of entries of other types.
@@ -43,62 +41,6 @@ constexpr FormatDtype kDtypes[] = {
     {"I64", 8, DType::kI64},
     {"U64", 8, DType::kUnspecified},
 };
-
-// Finds keys given twice and deep nesting, which the DOM would hide. A callback of the DOM's parser
-// could, but then that parser looks at every entry again for each new one.
-class StrictCheck final : public nlohmann::json_sax<Json> {
- public:
-  const std::string& problem() const { return problem_; }
-
-  bool null() override { return true; }
-  bool boolean(bool) override { return true; }
-  bool number_integer(number_integer_t) override { return true; }
-  bool number_unsigned(number_unsigned_t) override { return true; }
-  bool number_float(number_float_t, const string_t&) override { return true; }
-  bool string(string_t&) override { return true; }
-  bool binary(binary_t&) override { return true; }
-  bool start_object(std::size_t) override { return Open(); }
-  bool start_array(std::size_t) override { return Open(); }
-  bool end_object() override { return Close(); }
-  bool end_array() override { return Close(); }
-  bool key(string_t& value) override {
-    return open_.back().insert(value).second || Fail("the key " + value + " is given twice");
-  }
-  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception&) override {
-    return Fail("it is not JSON");
-  }
-
- private:
-  bool Open() {
-    open_.emplace_back();
-    return open_.size() <= kDepthMax || Fail("it is nested too deep");
-  }
-  bool Close() {
-    open_.pop_back();
-    return true;
-  }
-  bool Fail(const std::string& problem) {
-    problem_ = problem;
-    return false;
-  }
-
-  std::vector<std::set<std::string>> open_;
-  std::string problem_;
-};
-
-std::optional<Json> ParseStrict(const std::string& text, std::string& what) {
-  StrictCheck check;
-  if (!Json::sax_parse(text, &check)) {
-    what = check.problem();
-    return std::nullopt;
-  }
-  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) {
-    what = "it is not an object";
-    return std::nullopt;
-  }
-  return json;
-}
 
 bool IsMetadata(const Json& value) {
   return value.is_object() &&
@@ -153,7 +95,8 @@ std::string ParseEntry(const Json& value, int64_t data_begin, int64_t data_bytes
   return "";
 }
 
-absl::StatusOr<std::vector<SafetensorsEntry>> List(const InputFile& file) {
+absl::StatusOr<std::vector<SafetensorsEntry>> List(const InputFile& file,
+                                                   SafetensorsMetadata* metadata = nullptr) {
   const auto bad = [&file](const std::string& what) {
     return absl::InvalidArgumentError(file.path() + ": " + what);
   };
@@ -182,6 +125,7 @@ absl::StatusOr<std::vector<SafetensorsEntry>> List(const InputFile& file) {
   for (const auto& [key, value] : json->items()) {
     if (key == kMetadata) {
       if (!IsMetadata(value)) return bad("__metadata__ is not an object of strings");
+      if (metadata != nullptr) *metadata = value.get<SafetensorsMetadata>();
       continue;
     }
     SafetensorsEntry entry;
@@ -208,9 +152,10 @@ absl::StatusOr<std::vector<SafetensorsEntry>> List(const InputFile& file) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<SafetensorsEntry>> ListSafetensors(const std::string& path) {
+absl::StatusOr<std::vector<SafetensorsEntry>> ListSafetensors(const std::string& path,
+                                                              SafetensorsMetadata* metadata) {
   RLK_ASSIGN_OR_RETURN(const InputFile file, InputFile::Open(path));
-  return List(file);
+  return List(file, metadata);
 }
 
 absl::StatusOr<client::Tensor> ReadSafetensors(const std::string& path, const std::string& key) {
@@ -236,13 +181,15 @@ absl::StatusOr<client::Tensor> ReadSafetensors(const std::string& path, const st
 
 absl::Status WriteSafetensors(
     const std::string& path,
-    const std::vector<std::pair<std::string, const client::Tensor*>>& tensors) {
+    const std::vector<std::pair<std::string, const client::Tensor*>>& tensors,
+    const SafetensorsMetadata& metadata) {
   auto sorted = tensors;
   std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) {
     const int64_t size_a = DTypeSize(a.second->dtype()), size_b = DTypeSize(b.second->dtype());
     return size_a != size_b ? size_a > size_b : a.first < b.first;
   });
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
+  if (!metadata.empty()) header[kMetadata] = metadata;
   std::vector<std::span<const std::byte>> pieces(1);
   int64_t offset = 0;
   for (const auto& [name, tensor] : sorted) {

@@ -6,6 +6,7 @@
 // overlap, leave a hole, do not cover the file, or do not fit dtype and shape.
 #pragma once
 
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,8 +26,11 @@ struct SafetensorsEntry {
   int64_t begin = 0, end = 0;
 };
 
-// The entries in the order of their offsets.
-absl::StatusOr<std::vector<SafetensorsEntry>> ListSafetensors(const std::string& path);
+using SafetensorsMetadata = std::map<std::string, std::string>;
+
+// The entries in the order of their offsets; `metadata`, if given, has __metadata__ afterwards.
+absl::StatusOr<std::vector<SafetensorsEntry>> ListSafetensors(
+    const std::string& path, SafetensorsMetadata* metadata = nullptr);
 
 // One tensor. An unknown key is NOT_FOUND, naming the keys of the file.
 absl::StatusOr<client::Tensor> ReadSafetensors(const std::string& path, const std::string& key);
@@ -35,6 +39,7 @@ absl::StatusOr<client::Tensor> ReadSafetensors(const std::string& path, const st
 // same file. Names must differ.
 absl::Status WriteSafetensors(
     const std::string& path,
-    const std::vector<std::pair<std::string, const client::Tensor*>>& tensors);
+    const std::vector<std::pair<std::string, const client::Tensor*>>& tensors,
+    const SafetensorsMetadata& metadata = {});
 
 }  // namespace rlk::cli
