@@ -9,7 +9,8 @@ Example::
         result = client.call("final_logit_softcap.forward", x=np.float32([1, 100]), softcap=20.0)
         print(result.y, result.report.contract)
 
-``rlk.aio`` has the asyncio client, ``rlk.torch`` differentiable functions for torch.
+``rlk.aio`` has the asyncio client, ``rlk.torch`` differentiable functions for torch, ``rlk.h3`` the
+timestep conditioning of MiniMax-H3 as a chain of calls.
 """
 
 from __future__ import annotations
@@ -103,6 +104,7 @@ __all__ = [
     "final_logit_softcap",
     "final_logit_softcap_backward",
     "get_default_client",
+    "h3",
     "qwen3_next_rms_norm",
     "qwen3_next_rms_norm_backward",
     "random_tensor",
@@ -127,6 +129,6 @@ def __getattr__(name: str) -> Any:
         except importlib.metadata.PackageNotFoundError:  # a source tree that is not installed
             return "0+unknown"
     # Loaded when used: not everybody has torch, or wants asyncio.
-    if name in ("aio", "torch"):
+    if name in ("aio", "h3", "torch"):
         return importlib.import_module(f"rlk.{name}")
     raise AttributeError(f"module 'rlk' has no attribute {name!r}")
