@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "kernels/core/status.h"
+#include "server/listen_address.h"
 
 ABSL_FLAG(std::string, listen, "127.0.0.1:50051",
           "Addresses HOST:PORT for gRPC, a comma list, repeatable; port 0 takes a free port; empty "
@@ -22,12 +23,33 @@ ABSL_FLAG(
     std::string, side, "auto",
     "Path of the side socket, whose connections hold sessions; auto: that of --unix with .side "
     "at its end; empty for none");
+ABSL_FLAG(std::string, tls_cert, "",
+          "PEM file with the server's certificate and those up to its authority: TCP listeners of "
+          "gRPC then speak TLS; empty for none. It is read again when it changes, as are the next "
+          "three");
+ABSL_FLAG(std::string, tls_key, "",
+          "PEM file with the key of --tls-cert; nobody but its owner and group may read it");
+ABSL_FLAG(std::string, tls_client_ca, "",
+          "PEM file with the authorities of callers: callers over TCP then need a certificate");
+ABSL_FLAG(std::string, tokens, "",
+          "File with a line NAME sha256:HEX for each bearer token: callers over TCP then need one; "
+          "empty for none. Nobody but its owner and group may read it");
+ABSL_FLAG(std::string, health_listen, "",
+          "Address HOST:PORT of a plaintext listener for probes, with grpc.health.v1 and nothing "
+          "else; empty for none");
+ABSL_FLAG(std::string, reflection, "true", "Serve gRPC reflection: true or false");
 ABSL_FLAG(std::string, weights_root, "",
           "Folder whose safetensors files clients may load; empty for none");
 ABSL_FLAG(
     std::string, parity_peer, "",
     "Addresses HOST:PORT of servers that may be a side of CheckParity, a comma list, repeatable; "
     "empty for none");
+ABSL_FLAG(
+    std::string, parity_peer_ca, "",
+    "PEM file with the authorities of the servers of --parity-peer, which then are called with "
+    "TLS; empty for plaintext");
+ABSL_FLAG(std::string, parity_peer_token_file, "",
+          "File with the bearer token that those servers take; needs --parity-peer-ca");
 ABSL_FLAG(std::string, metrics, "127.0.0.1:9464",
           "Address HOST:PORT of the Prometheus endpoint /metrics; empty for none");
 ABSL_FLAG(std::string, backends, "",
@@ -84,6 +106,12 @@ ABSL_FLAG(int64_t, session_resident_bytes_max, rlk::Limits().session_resident_by
           "Limit: bytes of the resident tensors of one session, in pages of 4 KiB");
 ABSL_FLAG(int64_t, resident_bytes_max, rlk::Limits().resident_bytes_max,
           "Limit: bytes of the resident tensors of all sessions, in pages of 4 KiB");
+ABSL_FLAG(int64_t, account_sessions_max, rlk::Limits().account_sessions_max,
+          "Limit: open sessions of one account, where --tokens says nothing else");
+ABSL_FLAG(int64_t, account_tensors_max, rlk::Limits().account_tensors_max,
+          "Limit: resident tensors of one account, where --tokens says nothing else");
+ABSL_FLAG(int64_t, account_resident_bytes_max, rlk::Limits().account_resident_bytes_max,
+          "Limit: bytes of one account's resident tensors, where --tokens says nothing else");
 ABSL_FLAG(int64_t, chunk_bytes_max, rlk::Limits().chunk_bytes_max,
           "Limit: data of one message of a stream");
 ABSL_FLAG(int64_t, parity_work_bytes_max, rlk::Limits().parity_work_bytes_max,
@@ -221,6 +249,13 @@ class FlagReader {
     return absl::OkStatus();
   }
 
+  absl::Status Boolean(std::string_view name, bool& out) const {
+    const std::string text = Text(name);
+    out = text == "true";
+    if (out || text == "false") return absl::OkStatus();
+    return FlagError(name, text, "true, false", "the value is not allowed");
+  }
+
   std::vector<std::string> List(std::string_view name) const {
     std::vector<std::string> values;
     bool given = false;
@@ -251,21 +286,37 @@ class FlagReader {
   const RawFlags& raw_;
 };
 
-// A colon in the host would be a scheme of gRPC's ("unix:") unless brackets say that it is IPv6.
 absl::Status CheckAddress(std::string_view flag, const std::string& address) {
-  const size_t colon = address.rfind(':');
-  const std::string host = address.substr(0, colon);
-  const std::string port = colon == std::string::npos ? std::string() : address.substr(colon + 1);
-  const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
-  const bool digits = port.find_first_not_of("0123456789") == std::string::npos;
-  uint32_t number = 0;
-  if (host.empty() || host.find_first_of("/%") != std::string::npos ||
-      (!bracketed && host.find_first_of(":[]") != std::string::npos) || !digits ||
-      !absl::SimpleAtoi(port, &number) || number > 65535) {
-    return FlagError(flag, address, "HOST:PORT with a port in [0, 65535]",
-                     "the value is not an address");
+  if (IsListenAddress(address)) return absl::OkStatus();
+  return FlagError(flag, address, "HOST:PORT with a port in [0, 65535]",
+                   "the value is not an address");
+}
+
+absl::Status ReadCredentials(const FlagReader& reader, Options& options) {
+  options.tls.certificate = reader.Text("tls_cert");
+  options.tls.key = reader.Text("tls_key");
+  options.tls.client_authorities = reader.Text("tls_client_ca");
+  options.tokens = reader.Text("tokens");
+  options.health_listen = reader.Text("health_listen");
+  if (!options.health_listen.empty()) {
+    RLK_RETURN_IF_ERROR(CheckAddress("health_listen", options.health_listen));
   }
-  return absl::OkStatus();
+  const bool tls = !options.tls.certificate.empty();
+  if (tls == options.tls.key.empty()) {
+    return FlagError(tls ? "tls_key" : "tls_cert", "", "both --tls-cert and --tls-key, or neither",
+                     "a certificate and its key belong together");
+  }
+  if (!tls && !options.tls.client_authorities.empty()) {
+    return FlagError("tls_client_ca", options.tls.client_authorities, "--tls-cert and --tls-key",
+                     "callers show certificates only where there is TLS");
+  }
+  for (const std::string& address : options.listen) {
+    if (tls || options.tokens.empty() || IsLoopback(address)) continue;
+    return FlagError("tokens", options.tokens,
+                     "--tls-cert and --tls-key, or loopback addresses in --listen",
+                     "tokens would travel readable to " + address);
+  }
+  return reader.Boolean("reflection", options.reflection);
 }
 
 absl::Status ReadBackends(const FlagReader& reader, Options& options) {
@@ -297,6 +348,10 @@ absl::Status ReadSessionLimits(const FlagReader& reader, Limits& limits) {
   RLK_RETURN_IF_ERROR(
       read("session_resident_bytes_max", kBytesMax, limits.session_resident_bytes_max));
   RLK_RETURN_IF_ERROR(read("resident_bytes_max", kBytesMax, limits.resident_bytes_max));
+  RLK_RETURN_IF_ERROR(read("account_sessions_max", 1 << 20, limits.account_sessions_max));
+  RLK_RETURN_IF_ERROR(read("account_tensors_max", int64_t{1} << 30, limits.account_tensors_max));
+  RLK_RETURN_IF_ERROR(
+      read("account_resident_bytes_max", kBytesMax, limits.account_resident_bytes_max));
   RLK_RETURN_IF_ERROR(read("chunk_bytes_max", int64_t{1} << 30, limits.chunk_bytes_max));
   RLK_RETURN_IF_ERROR(
       read("parity_work_bytes_max", int64_t{1} << 50, limits.parity_work_bytes_max));
@@ -367,9 +422,16 @@ absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& arguments) 
     return FlagError("listen", "", "an address, or a path in --unix", "nothing to listen on");
   }
   options.side_path = reader.Text("side");
+  RLK_RETURN_IF_ERROR(ReadCredentials(reader, options));
   options.parity_peers = reader.List("parity_peer");
   for (const std::string& address : options.parity_peers) {
     RLK_RETURN_IF_ERROR(CheckAddress("parity_peer", address));
+  }
+  options.parity_peer_ca = reader.Text("parity_peer_ca");
+  options.parity_peer_token_file = reader.Text("parity_peer_token_file");
+  if (options.parity_peer_ca.empty() && !options.parity_peer_token_file.empty()) {
+    return FlagError("parity_peer_token_file", options.parity_peer_token_file, "--parity-peer-ca",
+                     "without TLS the token would travel readable");
   }
   options.weights_root = reader.Text("weights_root");
   options.metrics = reader.Text("metrics");

@@ -21,10 +21,21 @@ struct Options {
   // Path of the side socket; "auto" takes that of the Unix socket with ".side" at its end, if there
   // is one; empty for none.
   std::string side_path = "auto";
+  // PEM files; a certificate without a key, or the other way round, is an error.
+  struct Tls {
+    std::string certificate, key, client_authorities;
+  } tls;
+  // File of bearer tokens; empty for none.
+  std::string tokens;
+  // HOST:PORT of the plaintext listener for probes; empty for none.
+  std::string health_listen;
+  bool reflection = true;
   // Folder whose safetensors files clients may load; empty for none.
   std::string weights_root;
   // HOST:PORT of the servers that may be a side of a parity check.
   std::vector<std::string> parity_peers;
+  // Files with their authorities and with the token that they take; empty for none.
+  std::string parity_peer_ca, parity_peer_token_file;
   // HOST:PORT of the metrics; empty for none.
   std::string metrics = "127.0.0.1:9464";
   // Empty offers all.

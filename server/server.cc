@@ -1,8 +1,6 @@
 #include "server/server.h"
 
-#include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
-#include <grpcpp/resource_quota.h>
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
@@ -12,7 +10,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -23,6 +20,8 @@
 #include "server/bind_problem.h"
 #include "server/devices.h"
 #include "server/engine/engine.h"
+#include "server/lease_loop.h"
+#include "server/listen_address.h"
 #include "server/log/json.h"
 #include "server/metrics/metrics.h"
 #include "server/provenance.h"
@@ -30,10 +29,14 @@
 #include "server/rpc/health.h"
 #include "server/rpc/operator_service.h"
 #include "server/rpc/parity_service.h"
+#include "server/rpc/raw_service.h"
+#include "server/rpc/reflection_service.h"
+#include "server/rpc/security.h"
 #include "server/rpc/server_service.h"
 #include "server/rpc/session_service.h"
 #include "server/rpc/side_socket.h"
 #include "server/rpc/tensor_service.h"
+#include "server/rpc/transport.h"
 #include "server/selftest.h"
 #include "server/sessions/random_id.h"
 #include "server/sessions/session_table.h"
@@ -53,6 +56,7 @@ constexpr double kRefuseSeconds = 0.1;
 // Health watches and reflection streams do not hold up a drain.
 constexpr auto kStreamGrace = std::chrono::milliseconds(100);
 constexpr std::string_view kServerServiceName = "rlk.v1.ServerService";
+constexpr std::string_view kHealthServiceName = "grpc.health.v1.Health";
 constexpr std::string_view kParityServiceName = "rlk.v1.ParityService";
 constexpr std::string_view kSessionServiceName = "rlk.v1.SessionService";
 constexpr std::string_view kTensorServiceName = "rlk.v1.TensorService";
@@ -105,59 +109,8 @@ BuildLabels Labels(const Provenance& provenance) {
   return labels;
 }
 
-// Ends what nobody renews.
-class LeaseLoop {
- public:
-  LeaseLoop(SessionTable* sessions, TensorStore* store)
-      : thread_([this, sessions, store] {
-          constexpr auto kInterval = std::chrono::milliseconds(100);
-          std::unique_lock lock(mutex_);
-          while (!stop_.wait_for(lock, kInterval, [this] { return stopping_; })) {
-            sessions->Sweep();
-            store->Sweep();
-          }
-        }) {}
-  ~LeaseLoop() {
-    {
-      const std::lock_guard lock(mutex_);
-      stopping_ = true;
-    }
-    stop_.notify_all();
-    thread_.join();
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable stop_;
-  bool stopping_ = false;  // guarded by mutex_
-  std::thread thread_;
-};
-
-// Listeners and everything that concerns HTTP/2.
-void ConfigureTransport(const Options& options, grpc::ServerBuilder& builder) {
-  const Limits& limits = options.limits;
-  builder.SetMaxReceiveMessageSize(static_cast<int>(limits.message_bytes_max));
-  builder.SetMaxSendMessageSize(-1);
-  // A second server on the port is an error and does not share it silently.
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
-                             static_cast<int>(limits.streams_per_connection_max));
-  // Tensors do not shrink, and a compressed message could grow past every bound.
-  builder.AddChannelArgument(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, 1);
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, static_cast<int>(options.keepalive_ms));
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
-                             static_cast<int>(options.keepalive_timeout_ms));
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10000);
-  // Only reflection is synchronous; it needs no pool of pollers.
-  builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
-  builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 1);
-  // What gRPC may buffer for all connections: the queue's bytes, and room for what is being
-  // received and sent meanwhile.
-  grpc::ResourceQuota quota("rlk");
-  const int64_t room = std::max<int64_t>(64 * limits.message_bytes_max, int64_t{64} << 20);
-  quota.Resize(static_cast<size_t>(limits.queue_bytes_max + room));
-  builder.SetResourceQuota(quota);
+Transport TransportOf(const Options& options) {
+  return {options.limits, options.keepalive_ms, options.keepalive_timeout_ms};
 }
 
 }  // namespace
@@ -168,7 +121,8 @@ std::string Addresses::Json() const {
   };
   return "{\"listen\":" + JsonArray(listen) + ",\"unix\":" + text_or_null(unix_path) +
          ",\"side\":" + text_or_null(side_path) + ",\"metrics\":" + text_or_null(metrics) +
-         ",\"server_id\":" + JsonString(server_id) + ",\"pid\":" + std::to_string(getpid()) + "}";
+         ",\"health\":" + text_or_null(health) + ",\"server_id\":" + JsonString(server_id) +
+         ",\"pid\":" + std::to_string(getpid()) + "}";
 }
 
 // Members are destroyed from the last to the first: listeners before what they use.
@@ -182,6 +136,7 @@ struct Server::Impl {
   std::unique_ptr<SessionTable> sessions;
   std::unique_ptr<Engine> engine;
   std::unique_ptr<MetricsEndpoint> metrics_endpoint;
+  std::unique_ptr<Security> security;
   CallCounter counter;
   OperatorServiceContext context;
   SessionServiceContext session_context;
@@ -191,7 +146,9 @@ struct Server::Impl {
   std::unique_ptr<WorkPool> parity_pool;
   std::vector<std::unique_ptr<grpc::Service>> services;
   std::vector<std::string> service_names;
+  std::unique_ptr<grpc::CallbackGenericService> unknown_methods;
   std::optional<UnixSocketPath> unix_socket;
+  std::unique_ptr<HealthListener> health_listener;
   std::unique_ptr<grpc::Server> server;
   std::optional<UnixSocketPath> side_path;
   std::unique_ptr<SideSocket> side;
@@ -206,10 +163,12 @@ struct Server::Impl {
   absl::Status Bind();
   void MakeEngine(const Options& options, DeviceSet set, const Provenance& provenance);
   void MakeStore(const Options& options, const std::vector<std::unique_ptr<Device>>& devices);
+  absl::Status MakeSecurity(const Options& options);
   absl::Status MakeServices(const Options& options, ServerFacts facts);
-  void SetParity(const Options& options, const ServerFacts& facts);
+  absl::Status SetParity(const Options& options, const ServerFacts& facts);
   absl::Status Listen(const Options& options);
   absl::Status ListenBeside(const Options& options);
+  absl::Status ListenForProbes(const Options& options);
   absl::Status StartMetrics(const Options& options);
   void OnDeviceLost(const DeviceInfo& info);
 };
@@ -248,11 +207,36 @@ void Server::Impl::MakeStore(const Options& options,
       TensorStoreOptions{.limits = options.limits, .server_id = addresses.server_id},
       std::move(places));
   sessions = std::make_unique<SessionTable>(
-      options.limits, [this](const Session& session) { store->ReleaseOwner(session.id()); });
+      options.limits, [this](const Session& session) { store->ReleaseOwner(session.id()); },
+      nullptr, addresses.server_id);
+  sessions->SetOnUnknown(
+      [sink = metrics.get()] { sink->OnCredentialRefused(CredentialRefusal::kSessionUnknown); });
   metrics->SetHoldings([this] {
     const Usage usage = store->usage();
     return Metrics::Holdings{sessions->count(), usage.tensors, usage.bytes};
   });
+}
+
+absl::Status Server::Impl::MakeSecurity(const Options& options) {
+  SecurityHooks security_hooks;
+  security_hooks.on_refused = [sink = metrics.get()](CredentialRefusal why) {
+    sink->OnCredentialRefused(why);
+  };
+  security_hooks.on_call_refused = [sink = metrics.get()] {
+    sink->OnRejected(Reason::kUnauthenticated);
+  };
+  security_hooks.on_reload = [sink = metrics.get()](CredentialFile file, bool ok) {
+    sink->OnCredentialReload(file, ok);
+  };
+  security_hooks.on_certificate_end = [sink = metrics.get()](double seconds) {
+    sink->SetCertificateEnd(seconds);
+  };
+  RLK_ASSIGN_OR_RETURN(
+      security,
+      Security::Make({{options.tls.certificate, options.tls.key, options.tls.client_authorities},
+                      options.tokens},
+                     options.limits, logger, std::move(security_hooks)));
+  return absl::OkStatus();
 }
 
 absl::Status Server::Impl::MakeServices(const Options& options, ServerFacts facts) {
@@ -274,26 +258,32 @@ absl::Status Server::Impl::MakeServices(const Options& options, ServerFacts fact
   };
   tensor_context.on_rejected = [sink = metrics.get()](Reason reason) { sink->OnRejected(reason); };
   tensor_context.weights_root = options.weights_root;
-  SetParity(options, facts);
+  RLK_RETURN_IF_ERROR(SetParity(options, facts));
+  const Gate* const gate = security->gate();
   for (const google::protobuf::FileDescriptor* file : wire::OperatorFiles()) {
     for (int i = 0; i < file->service_count(); ++i) {
-      RLK_ASSIGN_OR_RETURN(auto service, MakeOperatorService(file->service(i), context));
+      RLK_ASSIGN_OR_RETURN(auto service, MakeOperatorService(file->service(i), context, gate));
       services.push_back(std::move(service));
       service_names.push_back(file->service(i)->full_name());
     }
   }
-  services.push_back(MakeServerService(engine.get(), std::move(facts)));
+  services.push_back(MakeServerService(engine.get(), std::move(facts), gate));
   service_names.emplace_back(kServerServiceName);
-  services.push_back(MakeSessionService(session_context));
+  services.push_back(MakeSessionService(session_context, gate));
   service_names.emplace_back(kSessionServiceName);
-  services.push_back(MakeTensorService(tensor_context));
+  services.push_back(MakeTensorService(tensor_context, gate));
   service_names.emplace_back(kTensorServiceName);
-  services.push_back(MakeParityService(parity_context));
+  services.push_back(MakeParityService(parity_context, gate));
   service_names.emplace_back(kParityServiceName);
+  if (options.reflection) {
+    std::vector<std::string> listed = service_names;
+    listed.emplace_back(kHealthServiceName);
+    services.push_back(MakeReflectionService(std::move(listed), gate));
+  }
   return absl::OkStatus();
 }
 
-void Server::Impl::SetParity(const Options& options, const ServerFacts& facts) {
+absl::Status Server::Impl::SetParity(const Options& options, const ServerFacts& facts) {
   parity_pool = std::make_unique<WorkPool>(kParityThreads, kParityWaitingMax);
   parity_context.engine = engine.get();
   parity_context.sessions = sessions.get();
@@ -305,19 +295,21 @@ void Server::Impl::SetParity(const Options& options, const ServerFacts& facts) {
     sink->OnComparison(comparison);
   };
   parity_context.on_rejected = [sink = metrics.get()](Reason reason) { sink->OnRejected(reason); };
-  peers = std::make_unique<PeerList>(options.parity_peers);
+  RLK_ASSIGN_OR_RETURN(peers,
+                       PeerList::Make(options.parity_peers,
+                                      {options.parity_peer_ca, options.parity_peer_token_file}));
   parity_context.checks = {engine.get(), store.get(), peers.get(), facts,
                            parity_context.on_comparison};
+  return absl::OkStatus();
 }
 
 absl::Status Server::Impl::Listen(const Options& options) {
   grpc::EnableDefaultHealthCheckService(true);
-  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
-  ConfigureTransport(options, builder);
+  ConfigureTransport(TransportOf(options), builder);
   std::vector<int> ports(options.listen.size(), 0);
   for (size_t i = 0; i < options.listen.size(); ++i) {
-    builder.AddListeningPort(options.listen[i], grpc::InsecureServerCredentials(), &ports[i]);
+    builder.AddListeningPort(options.listen[i], security->credentials(), &ports[i]);
   }
   if (!options.unix_path.empty()) {
     RLK_ASSIGN_OR_RETURN(UnixSocketPath owner, UnixSocketPath::Acquire(options.unix_path));
@@ -325,6 +317,10 @@ absl::Status Server::Impl::Listen(const Options& options) {
     builder.AddListeningPort(UnixTarget(options.unix_path), grpc::InsecureServerCredentials());
   }
   for (const auto& service : services) builder.RegisterService(service.get());
+  if (security->gate() != nullptr) {
+    unknown_methods = MakeUnknownMethods(security->gate());
+    builder.RegisterCallbackGenericService(unknown_methods.get());
+  }
   // The socket is never open to others, not even between bind and chmod.
   const mode_t old_mask = umask(0177);
   server = builder.BuildAndStart();
@@ -358,6 +354,18 @@ absl::Status Server::Impl::ListenBeside(const Options& options) {
   side_path.emplace(std::move(owner));
   RLK_ASSIGN_OR_RETURN(side, SideSocket::Listen(path, session_context, logger));
   addresses.side_path = path;
+  return absl::OkStatus();
+}
+
+absl::Status Server::Impl::ListenForProbes(const Options& options) {
+  const std::string& address = options.health_listen;
+  if (address.empty()) return absl::OkStatus();
+  health_listener = HealthListener::Start(address, TransportOf(options));
+  if (health_listener == nullptr) {
+    return ListenError("--health-listen", address, BindProblem(address, "gRPC could not listen"));
+  }
+  addresses.health =
+      address.substr(0, address.rfind(':') + 1) + std::to_string(health_listener->port());
   return absl::OkStatus();
 }
 
@@ -415,15 +423,21 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options, co
   impl.MakeEngine(options, std::move(set), provenance);
   RLK_RETURN_IF_ERROR(impl.engine->Start());
   clock.Phase("engine");
+  RLK_RETURN_IF_ERROR(impl.MakeSecurity(options));
   RLK_RETURN_IF_ERROR(impl.MakeServices(options, {impl.addresses.server_id, provenance}));
   RLK_RETURN_IF_ERROR(impl.StartMetrics(options));
   clock.Phase("metrics");
+  WarnOfOpenListeners(options, *logger);
+  RLK_RETURN_IF_ERROR(impl.ListenForProbes(options));
   RLK_RETURN_IF_ERROR(impl.Listen(options));
   RLK_RETURN_IF_ERROR(impl.ListenBeside(options));
   clock.Phase("listeners");
   {
     const std::lock_guard lock(impl.health_mutex);
-    impl.health = std::make_unique<Health>(impl.server.get(), impl.service_names);
+    grpc::Server* const probed =
+        impl.health_listener == nullptr ? nullptr : impl.health_listener->server();
+    impl.health = std::make_unique<Health>(std::vector<grpc::Server*>{impl.server.get(), probed},
+                                           impl.service_names);
     if (!impl.device_lost) impl.health->Set(true);
   }
   if (options.selftest_interval_seconds > 0) {
@@ -459,6 +473,7 @@ bool Server::Drain(double delay_seconds, double drain_seconds) {
   impl.side.reset();
   impl.side_path.reset();
   impl.server->Shutdown(std::chrono::system_clock::now() + kStreamGrace);
+  impl.health_listener.reset();
   ForgetConnectionLog(impl.logger);
   impl.unix_socket.reset();
   impl.selftest.reset();

@@ -19,11 +19,11 @@ struct Addresses {
   // HOST:PORT with the ports in use.
   std::vector<std::string> listen;
   // Empty where there is none.
-  std::string unix_path, side_path, metrics;
+  std::string unix_path, side_path, metrics, health;
   std::string server_id;
 
   // The first line of stdout:
-  // {"listen":[...],"unix":...,"side":...,"metrics":...,"server_id":...,"pid":...}.
+  // {"listen":[...],"unix":...,"side":...,"metrics":...,"health":...,"server_id":...,"pid":...}.
   std::string Json() const;
 };
 

@@ -248,6 +248,20 @@ ROWS = [
                       (rate("rlk_device_errors_total", "instance", "device", "class"),
                        "{{instance}} {{device}} {{class}}"), height=6),
             ],
+            [
+                graph("Credentials refused", CALLS,
+                      (rate("rlk_credentials_refused_total", "reason") + " > 0", "{{reason}}"),
+                      (rate("rlk_credentials_refused_total", "instance"), "all {{instance}}"),
+                      about="Tokens of calls, and certificates of connections.", height=6),
+                graph("Files of credentials read again", CALLS,
+                      (rate("rlk_credential_reloads_total", "instance", "file", "result"),
+                       "{{instance}} {{file}} {{result}}"),
+                      about="After an error the former ones stay in use.", height=6),
+                graph("Until the certificate ends", SECONDS,
+                      ("(" + gauge("rlk_certificate_end_timestamp_seconds", "instance")
+                       + " > 0) - time()", "{{instance}}"),
+                      about="Nothing without TLS. Alert below a week.", height=6),
+            ],
         ],
     ),
     (

@@ -34,6 +34,10 @@ struct Limits {
   int64_t session_tensors_max = 4096;
   int64_t session_resident_bytes_max = int64_t{4} << 30;
   int64_t resident_bytes_max = int64_t{4} << 30;
+  // Of all sessions of one account, where the file of --tokens says nothing else.
+  int64_t account_sessions_max = 1024;
+  int64_t account_tensors_max = 65536;
+  int64_t account_resident_bytes_max = int64_t{4} << 30;
   // One message of a stream.
   int64_t chunk_bytes_max = int64_t{1} << 20;
   // Read and written by all calls of one CheckParity or CheckInvariance.

@@ -126,6 +126,14 @@ class Principal {
   // Once true, it stays so, and nothing new may be kept for this principal.
   virtual bool ended() const = 0;
 
+  // What this principal shares with others of one account: the bounds hold for all of them
+  // together. Account 0 is none.
+  struct Share {
+    uint64_t account = 0;
+    int64_t tensors_max = 0, resident_bytes_max = 0;
+  };
+  virtual Share share() const { return {}; }
+
  private:
   const uint64_t id_;
 };

@@ -134,6 +134,7 @@ Families::Families(const Registry& methods_registry, const std::vector<DeviceInf
   AddCalls(methods_registry);
   AddBytes();
   AddRejections();
+  AddCredentials();
   AddDeterminism(methods_registry);
   AddComparisons();
   AddDevices(infos);
@@ -234,6 +235,24 @@ void Families::AddRejections() {
         break;
     }
   }
+}
+
+void Families::AddCredentials() {
+  auto& refused = CounterFamily(registry, "rlk_credentials_refused_total",
+                                "Tokens and certificates of callers that were refused.");
+  for (size_t i = 0; i < kCredentialRefusals.size(); ++i) {
+    credentials_refused[i] = &refused.Add({{"reason", kCredentialRefusals[i]}});
+  }
+  auto& reloads = CounterFamily(registry, "rlk_credential_reloads_total",
+                                "Changed files of credentials that were read again; after an error "
+                                "the former ones stay in use.");
+  for (size_t i = 0; i < kCredentialFiles.size(); ++i) {
+    credential_reloads[i][0] = &reloads.Add({{"file", kCredentialFiles[i]}, {"result", "error"}});
+    credential_reloads[i][1] = &reloads.Add({{"file", kCredentialFiles[i]}, {"result", "ok"}});
+  }
+  certificate_end = &GaugeFamily(registry, "rlk_certificate_end_timestamp_seconds",
+                                 "Unix time at which the server's certificate ends; 0 without TLS.")
+                         .Add({});
 }
 
 void Families::AddDeterminism(const Registry& methods_registry) {

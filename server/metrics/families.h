@@ -89,6 +89,10 @@ struct Families {
   prometheus::Gauge* in_flight = nullptr;
   prometheus::Gauge* drain_deadline = nullptr;
   prometheus::Counter* connections_refused = nullptr;
+  std::array<prometheus::Counter*, kCredentialRefusals.size()> credentials_refused = {};
+  // [file][error 0, ok 1]
+  std::array<std::array<prometheus::Counter*, 2>, kCredentialFiles.size()> credential_reloads = {};
+  prometheus::Gauge* certificate_end = nullptr;
   prometheus::Gauge* sessions = nullptr;
   prometheus::Gauge* leases = nullptr;
   prometheus::Gauge* resident_bytes = nullptr;
@@ -111,6 +115,7 @@ struct Families {
   void AddCalls(const Registry& methods_registry);
   void AddBytes();
   void AddRejections();
+  void AddCredentials();
   void AddDeterminism(const Registry& methods_registry);
   void AddComparisons();
   void AddDevices(const std::vector<DeviceInfo>& infos);

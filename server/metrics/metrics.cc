@@ -194,6 +194,16 @@ void Metrics::OnDrain(std::chrono::system_clock::time_point deadline) {
   impl_->families.drain_deadline->Set(since_epoch.count());
 }
 
+void Metrics::OnCredentialRefused(CredentialRefusal why) {
+  Increment(impl_->families.credentials_refused[static_cast<size_t>(why)]);
+}
+
+void Metrics::OnCredentialReload(CredentialFile file, bool ok) {
+  Increment(impl_->families.credential_reloads[static_cast<size_t>(file)][ok ? 1 : 0]);
+}
+
+void Metrics::SetCertificateEnd(double seconds) { impl_->families.certificate_end->Set(seconds); }
+
 void Metrics::OnStream(bool in, int64_t bytes) {
   impl_->families.transport_bytes[kStream][in ? 0 : 1]->Increment(static_cast<double>(bytes));
 }

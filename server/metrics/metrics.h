@@ -13,6 +13,7 @@
 #include "kernels/registry/registry.h"
 #include "server/engine/device.h"
 #include "server/engine/observer.h"
+#include "server/metrics/credentials.h"
 #include "server/parity/comparison.h"
 
 namespace rlk::server {
@@ -61,6 +62,11 @@ class Metrics final : public Observer {
   void SetMemoryLimits(const MemoryLimits& limits);
   // A drain has begun, and has to be over by then.
   void OnDrain(std::chrono::system_clock::time_point deadline);
+
+  void OnCredentialRefused(CredentialRefusal why);
+  void OnCredentialReload(CredentialFile file, bool ok);
+  // Unix time at which the server's certificate ends.
+  void SetCertificateEnd(double seconds);
 
   // A stream of a tensor ended after so many bytes.
   void OnStream(bool in, int64_t bytes);

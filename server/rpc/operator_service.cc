@@ -1,14 +1,5 @@
 #include "server/rpc/operator_service.h"
 
-#include <grpcpp/impl/codegen/rpc_method.h>
-#include <grpcpp/impl/codegen/rpc_service_method.h>
-#include <grpcpp/server_context.h>
-#include <grpcpp/support/byte_buffer.h>
-#include <grpcpp/support/server_callback.h>
-
-// Completes the raw callback handler types; this order is needed.
-#include <grpcpp/impl/codegen/server_callback_handlers.h>
-
 #include <atomic>
 #include <chrono>
 #include <optional>
@@ -17,6 +8,7 @@
 #include "kernels/core/status.h"
 #include "proto/wire/call_codec.h"
 #include "server/rpc/byte_buffer.h"
+#include "server/rpc/raw_service.h"
 #include "server/rpc/session_auth.h"
 #include "server/rpc/status_map.h"
 #include "server/rpc/trace_context.h"
@@ -69,17 +61,17 @@ class CallReactor final : public grpc::ServerUnaryReactor,
     if (served_.context->counter != nullptr) served_.context->counter->Enter();
   }
 
-  void Start(grpc::CallbackServerContext* context, const grpc::ByteBuffer& request) {
+  void Start(const IncomingCall& incoming, const grpc::ByteBuffer& request) {
     self_ = shared_from_this();
-    context_ = context;
-    ReadTraceparent(context);
-    absl::StatusOr<Call> call = DecodeInSession(request);
+    context_ = incoming.context;
+    ReadTraceparent(context_);
+    absl::StatusOr<Call> call = DecodeInSession(incoming, request);
     if (!call.ok()) {
       RefuseUndecoded(call.status(), static_cast<int64_t>(request.Length()));
       return;
     }
     call->received = received_;
-    call->deadline = SteadyDeadline(*context);
+    call->deadline = SteadyDeadline(*context_);
     call->cancelled = std::shared_ptr<const CancelFlag>(self_, &cancelled_);
     call->trace_id = trace_id_;
     served_.context->engine->Submit(*std::move(call),
@@ -115,10 +107,11 @@ class CallReactor final : public grpc::ServerUnaryReactor,
   }
 
   // Without a token in the metadata there is no session.
-  absl::StatusOr<Call> DecodeInSession(const grpc::ByteBuffer& request) {
+  absl::StatusOr<Call> DecodeInSession(const IncomingCall& incoming,
+                                       const grpc::ByteBuffer& request) {
     if (SessionTable* const sessions = served_.context->sessions; sessions != nullptr) {
       const int64_t calls_max = served_.context->engine->options().limits.session_calls_max;
-      RLK_ASSIGN_OR_RETURN(session_, EnterSession(*context_, *sessions, calls_max));
+      RLK_ASSIGN_OR_RETURN(session_, EnterSession(incoming, *sessions, calls_max));
     }
     RLK_ASSIGN_OR_RETURN(Call call, Decode(request));
     call.principal = session_;
@@ -230,22 +223,20 @@ class CallReactor final : public grpc::ServerUnaryReactor,
   std::shared_ptr<CallReactor> self_;
 };
 
-class OperatorService final : public grpc::Service {
+class OperatorService final : public RawService {
  public:
-  void Add(ServedMethod served, int index) {
+  using RawService::RawService;
+
+  void Add(ServedMethod served) {
     served_.push_back(served);
     const ServedMethod& kept = served_.back();
-    const std::string& path = kept.method->signature.rpc;
-    AddMethod(new grpc::internal::RpcServiceMethod(path.c_str(),
-                                                   grpc::internal::RpcMethod::NORMAL_RPC, nullptr));
-    MarkMethodRawCallback(
-        index, new grpc::internal::CallbackUnaryHandler<grpc::ByteBuffer, grpc::ByteBuffer>(
-                   [&kept](grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
-                           grpc::ByteBuffer* reply) -> grpc::ServerUnaryReactor* {
-                     auto reactor = std::make_shared<CallReactor>(kept, reply);
-                     reactor->Start(context, *request);
-                     return reactor.get();
-                   }));
+    AddUnary(kept.method->signature.rpc,
+             [&kept](const IncomingCall& call, const grpc::ByteBuffer& request,
+                     grpc::ByteBuffer* reply) -> grpc::ServerUnaryReactor* {
+               auto reactor = std::make_shared<CallReactor>(kept, reply);
+               reactor->Start(call, request);
+               return reactor.get();
+             });
   }
 
  private:
@@ -256,8 +247,9 @@ class OperatorService final : public grpc::Service {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<grpc::Service>> MakeOperatorService(
-    const google::protobuf::ServiceDescriptor* service, const OperatorServiceContext& context) {
-  auto result = std::make_unique<OperatorService>();
+    const google::protobuf::ServiceDescriptor* service, const OperatorServiceContext& context,
+    const Gate* gate) {
+  auto result = std::make_unique<OperatorService>(gate);
   for (int i = 0; i < service->method_count(); ++i) {
     const google::protobuf::MethodDescriptor* descriptor = service->method(i);
     const std::string path = "/" + service->full_name() + "/" + descriptor->name();
@@ -267,7 +259,7 @@ absl::StatusOr<std::unique_ptr<grpc::Service>> MakeOperatorService(
                        {.reason = Reason::kInternal, .field = "", .value = path, .allowed = ""},
                        "the method is in the proto, but no operator declares it");
     }
-    result->Add({method, descriptor->input_type(), descriptor->output_type(), &context}, i);
+    result->Add({method, descriptor->input_type(), descriptor->output_type(), &context});
   }
   return std::unique_ptr<grpc::Service>(std::move(result));
 }

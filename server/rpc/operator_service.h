@@ -16,6 +16,7 @@
 #include "server/engine/engine.h"
 #include "server/log/log.h"
 #include "server/rpc/call_counter.h"
+#include "server/rpc/gate.h"
 #include "server/sessions/session_table.h"
 
 namespace rlk::server {
@@ -35,9 +36,10 @@ struct OperatorServiceContext {
   CallCounter* counter = nullptr;
 };
 
-// `service` has operator methods only, each bound in engine->registry(). `context` outlives the
-// returned service. INTERNAL where a method is not bound.
+// `service` has operator methods only, each bound in engine->registry(). `context` and `gate`
+// outlive the returned service. INTERNAL where a method is not bound.
 absl::StatusOr<std::unique_ptr<grpc::Service>> MakeOperatorService(
-    const google::protobuf::ServiceDescriptor* service, const OperatorServiceContext& context);
+    const google::protobuf::ServiceDescriptor* service, const OperatorServiceContext& context,
+    const Gate* gate);
 
 }  // namespace rlk::server

@@ -39,13 +39,12 @@ void Count(const ParityServiceContext& service, const absl::Status& status) {
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<Session>> EnterParity(const ParityServiceContext& service,
-                                                     const grpc::CallbackServerContext& context) {
+                                                     const IncomingCall& call) {
   if (!service.engine->serving()) {
     return MakeError(absl::StatusCode::kUnavailable, {Reason::kDraining, {}, {}, {}},
                      "the server is shutting down");
   }
-  return EnterSession(context, *service.sessions,
-                      service.engine->options().limits.session_calls_max);
+  return EnterSession(call, *service.sessions, service.engine->options().limits.session_calls_max);
 }
 
 grpc::ServerUnaryReactor* RefuseParity(const ParityServiceContext& service,

@@ -21,6 +21,7 @@
 #include "server/parity/interrupt.h"
 #include "server/parity/parity_tensor.h"
 #include "server/rpc/byte_buffer.h"
+#include "server/rpc/incoming_call.h"
 #include "server/rpc/parity_service.h"
 #include "server/rpc/unary.h"
 
@@ -38,7 +39,7 @@ struct ParityCall {
 
 // Refuses a call while the server drains, and finds its session, which then counts it.
 absl::StatusOr<std::shared_ptr<Session>> EnterParity(const ParityServiceContext& service,
-                                                     const grpc::CallbackServerContext& context);
+                                                     const IncomingCall& call);
 
 // Runs `work` on the pool. It gives a message, which becomes the reply.
 grpc::ServerUnaryReactor* RunOnPool(
@@ -49,7 +50,7 @@ grpc::ServerUnaryReactor* RunOnPool(
 
 template <typename Request>
 absl::StatusOr<std::shared_ptr<ParityCall<Request>>> DecodeParity(
-    const ParityServiceContext& service, const grpc::CallbackServerContext& context,
+    const ParityServiceContext& service, const IncomingCall& incoming,
     const grpc::ByteBuffer& bytes, int64_t header_bytes_max) {
   const Limits& limits = service.engine->options().limits;
   RLK_ASSIGN_OR_RETURN(const wire::InputBytes input, TakeSlices(bytes));
@@ -60,7 +61,7 @@ absl::StatusOr<std::shared_ptr<ParityCall<Request>>> DecodeParity(
   auto call = std::make_shared<ParityCall<Request>>();
   call->request = std::move(static_cast<Request&>(*split.message));
   call->payloads = std::move(split.payloads);
-  RLK_ASSIGN_OR_RETURN(call->session, EnterParity(service, context));
+  RLK_ASSIGN_OR_RETURN(call->session, EnterParity(service, incoming));
   return call;
 }
 
@@ -68,16 +69,16 @@ absl::StatusOr<std::shared_ptr<ParityCall<Request>>> DecodeParity(
 // besides payloads that are tensors of its own; absent, as in all calls.
 template <typename Request, typename Response>
 grpc::ServerUnaryReactor* HandleParity(
-    const ParityServiceContext& service, grpc::CallbackServerContext* context,
+    const ParityServiceContext& service, const IncomingCall& incoming,
     const grpc::ByteBuffer& bytes, grpc::ByteBuffer* reply,
     std::function<absl::StatusOr<Response>(ParityCall<Request>&)> work,
     std::optional<int64_t> header_bytes_max = std::nullopt) {
   auto decoded = DecodeParity<Request>(
-      service, *context, bytes,
+      service, incoming, bytes,
       header_bytes_max.value_or(service.engine->options().limits.header_bytes_max));
-  if (!decoded.ok()) return RefuseParity(service, context, decoded.status());
+  if (!decoded.ok()) return RefuseParity(service, incoming.context, decoded.status());
   const std::shared_ptr<ParityCall<Request>> call = *std::move(decoded);
-  return RunOnPool(service, context, call->session, reply,
+  return RunOnPool(service, incoming.context, call->session, reply,
                    [call, work = std::move(work)](const Interrupt& interrupt)
                        -> absl::StatusOr<std::unique_ptr<google::protobuf::Message>> {
                      call->interrupt = interrupt;

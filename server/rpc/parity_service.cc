@@ -1,17 +1,20 @@
 #include "server/rpc/parity_service.h"
 
 #include <algorithm>
+#include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "kernels/core/status.h"
-#include "rlk/v1/parity.grpc.pb.h"
+#include "rlk/v1/parity.pb.h"
 #include "server/parity/digests.h"
 #include "server/parity/policy.h"
 #include "server/rpc/parity_calls.h"
 #include "server/rpc/parity_messages.h"
 #include "server/rpc/policy_messages.h"
+#include "server/rpc/raw_service.h"
 
 namespace rlk::server {
 namespace {
@@ -124,80 +127,62 @@ absl::StatusOr<DigestTensorResponse> RunDigest(const ParityServiceContext& servi
   return response;
 }
 
-using Generated = rlk::v1::ParityService;
-using RawService =
-    Generated::WithRawCallbackMethod_Compare<Generated::WithRawCallbackMethod_ComparePolicy<
-        Generated::WithRawCallbackMethod_DigestTensor<Generated::WithRawCallbackMethod_CheckParity<
-            Generated::WithRawCallbackMethod_CheckInvariance<Generated::Service>>>>>;
-
 class ParityService final : public RawService {
  public:
-  explicit ParityService(const ParityServiceContext& context) : context_(context) {}
-
-  grpc::ServerUnaryReactor* Compare(grpc::CallbackServerContext* call,
-                                    const grpc::ByteBuffer* request,
-                                    grpc::ByteBuffer* reply) override {
-    return HandleParity<CompareRequest, CompareResponse>(
-        context_, call, *request, reply,
-        [this](ParityCall<CompareRequest>& parity) -> absl::StatusOr<CompareResponse> {
+  ParityService(const ParityServiceContext& context, const Gate* gate)
+      : RawService(gate), context_(context) {
+    Add<CompareRequest, CompareResponse>(
+        "Compare", [this](ParityCall<CompareRequest>& parity) -> absl::StatusOr<CompareResponse> {
           RLK_ASSIGN_OR_RETURN(const Comparison comparison, RunCompare(context_, parity));
           if (context_.on_comparison) context_.on_comparison(comparison);
           CompareResponse response;
           FillComparison(comparison, *response.mutable_comparison());
           return response;
         });
-  }
-
-  grpc::ServerUnaryReactor* ComparePolicy(grpc::CallbackServerContext* call,
-                                          const grpc::ByteBuffer* request,
-                                          grpc::ByteBuffer* reply) override {
-    return HandleParity<ComparePolicyRequest, ComparePolicyResponse>(
-        context_, call, *request, reply,
+    Add<ComparePolicyRequest, ComparePolicyResponse>(
+        "ComparePolicy",
         [this](ParityCall<ComparePolicyRequest>& parity) { return RunPolicy(context_, parity); });
-  }
-
-  grpc::ServerUnaryReactor* DigestTensor(grpc::CallbackServerContext* call,
-                                         const grpc::ByteBuffer* request,
-                                         grpc::ByteBuffer* reply) override {
-    return HandleParity<DigestTensorRequest, DigestTensorResponse>(
-        context_, call, *request, reply,
+    Add<DigestTensorRequest, DigestTensorResponse>(
+        "DigestTensor",
         [this](ParityCall<DigestTensorRequest>& parity) { return RunDigest(context_, parity); });
-  }
-
-  grpc::ServerUnaryReactor* CheckParity(grpc::CallbackServerContext* call,
-                                        const grpc::ByteBuffer* request,
-                                        grpc::ByteBuffer* reply) override {
-    return HandleParity<CheckParityRequest, CheckParityResponse>(
-        context_, call, *request, reply,
+    // The tensors of a call as data lie deeper than where payloads are taken out.
+    const int64_t inline_header = context.engine->options().limits.inline_bytes_max;
+    Add<CheckParityRequest, CheckParityResponse>(
+        "CheckParity",
         [this](ParityCall<CheckParityRequest>& parity) {
           return RunCheckParity(context_.checks, parity.session, parity.request, parity.interrupt);
         },
-        InlineHeader());
-  }
-
-  grpc::ServerUnaryReactor* CheckInvariance(grpc::CallbackServerContext* call,
-                                            const grpc::ByteBuffer* request,
-                                            grpc::ByteBuffer* reply) override {
-    return HandleParity<CheckInvarianceRequest, CheckInvarianceResponse>(
-        context_, call, *request, reply,
+        inline_header);
+    Add<CheckInvarianceRequest, CheckInvarianceResponse>(
+        "CheckInvariance",
         [this](ParityCall<CheckInvarianceRequest>& parity) {
           return RunCheckInvariance(context_.checks, parity.session, parity.request,
                                     parity.interrupt);
         },
-        InlineHeader());
+        inline_header);
   }
 
  private:
-  // The tensors of a call as data lie deeper than where payloads are taken out.
-  int64_t InlineHeader() const { return context_.engine->options().limits.inline_bytes_max; }
+  template <typename Request, typename Response>
+  void Add(const char* method, std::function<absl::StatusOr<Response>(ParityCall<Request>&)> work,
+           std::optional<int64_t> header_bytes_max = std::nullopt) {
+    AddUnary(
+        std::string("/rlk.v1.ParityService/") + method,
+        [this, work = std::move(work), header_bytes_max](
+            const IncomingCall& call, const grpc::ByteBuffer& request, grpc::ByteBuffer* reply) {
+          return HandleParity<Request, Response>(context_, call, request, reply, work,
+                                                 header_bytes_max);
+        });
+  }
 
   const ParityServiceContext& context_;
 };
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> MakeParityService(const ParityServiceContext& context) {
-  return std::make_unique<ParityService>(context);
+std::unique_ptr<grpc::Service> MakeParityService(const ParityServiceContext& context,
+                                                 const Gate* gate) {
+  return std::make_unique<ParityService>(context, gate);
 }
 
 }  // namespace rlk::server

@@ -14,6 +14,7 @@
 #include "server/parity/comparison.h"
 #include "server/parity/work_pool.h"
 #include "server/rpc/call_counter.h"
+#include "server/rpc/gate.h"
 #include "server/rpc/parity_check.h"
 #include "server/sessions/session_table.h"
 #include "server/tensors/tensor_store.h"
@@ -41,8 +42,9 @@ struct ParityServiceContext {
   ComparisonContext comparison() const { return {&engine->tolerance(), nullptr}; }
 };
 
-// `context` outlives the service.
-std::unique_ptr<grpc::Service> MakeParityService(const ParityServiceContext& context);
+// `context` and `gate` outlive the service.
+std::unique_ptr<grpc::Service> MakeParityService(const ParityServiceContext& context,
+                                                 const Gate* gate);
 
 // Answers with an error, and counts it.
 grpc::ServerUnaryReactor* RefuseParity(const ParityServiceContext& service,

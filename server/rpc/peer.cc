@@ -16,6 +16,7 @@
 #include "server/rpc/byte_buffer.h"
 #include "server/rpc/peer_call.h"
 #include "server/rpc/peer_messages.h"
+#include "server/sessions/token_file.h"
 
 namespace rlk::server {
 namespace {
@@ -45,6 +46,28 @@ absl::Status Contradiction(const std::string& address, std::string_view what) {
 
 }  // namespace
 
+absl::StatusOr<std::unique_ptr<PeerList>> PeerList::Make(std::vector<std::string> addresses,
+                                                         const Credentials& files) {
+  std::shared_ptr<grpc::ChannelCredentials> credentials = grpc::InsecureChannelCredentials();
+  if (!files.authorities.empty()) {
+    grpc::SslCredentialsOptions tls;
+    RLK_ASSIGN_OR_RETURN(tls.pem_root_certs, ReadPublicFile("--parity-peer-ca", files.authorities));
+    credentials = grpc::SslCredentials(tls);
+  }
+  if (!files.token.empty()) {
+    RLK_ASSIGN_OR_RETURN(std::string token,
+                         ReadSecretFile("--parity-peer-token-file", files.token));
+    while (!token.empty() && (token.back() == '\n' || token.back() == '\r')) token.pop_back();
+    if (!IsTokenText(token)) {
+      return InvalidArgument(Reason::kUnknownOption, "--parity-peer-token-file", files.token,
+                             "one token of letters, digits and -._~+/=", "the file has no token");
+    }
+    credentials =
+        grpc::CompositeChannelCredentials(credentials, grpc::AccessTokenCredentials(token));
+  }
+  return std::unique_ptr<PeerList>(new PeerList(std::move(addresses), std::move(credentials)));
+}
+
 absl::StatusOr<std::shared_ptr<grpc::Channel>> PeerList::ChannelTo(const std::string& address) {
   if (std::find(addresses_.begin(), addresses_.end(), address) == addresses_.end()) {
     std::string allowed;
@@ -60,7 +83,7 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> PeerList::ChannelTo(const std::st
   if (channel == nullptr) {
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-    channel = grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+    channel = grpc::CreateCustomChannel(address, credentials_, arguments);
   }
   return channel;
 }

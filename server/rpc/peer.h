@@ -3,6 +3,7 @@
 
 #include <grpcpp/channel.h>
 #include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/security/credentials.h>
 
 #include <chrono>
 #include <cstddef>
@@ -27,15 +28,26 @@ namespace rlk::server {
 // The servers that --parity-peer lists; nobody else is ever dialled. Thread-safe.
 class PeerList {
  public:
-  // "host:port", as the flag has checked.
-  explicit PeerList(std::vector<std::string> addresses) : addresses_(std::move(addresses)) {}
+  // Files; empty for none. With authorities the servers are called with TLS, and their certificates
+  // are to be of those; the token is one that they take.
+  struct Credentials {
+    std::string authorities, token;
+  };
+  // `addresses` are "host:port", as the flag has checked. Errors name the flag of a file.
+  static absl::StatusOr<std::unique_ptr<PeerList>> Make(std::vector<std::string> addresses,
+                                                        const Credentials& files);
 
   // The channel to a listed server; it connects when it is first used. FAILED_PRECONDITION
   // (kPeerNotListed) for any other address.
   absl::StatusOr<std::shared_ptr<grpc::Channel>> ChannelTo(const std::string& address);
 
  private:
+  PeerList(std::vector<std::string> addresses,
+           std::shared_ptr<grpc::ChannelCredentials> credentials)
+      : addresses_(std::move(addresses)), credentials_(std::move(credentials)) {}
+
   const std::vector<std::string> addresses_;
+  const std::shared_ptr<grpc::ChannelCredentials> credentials_;
   std::mutex mutex_;
   std::map<std::string, std::shared_ptr<grpc::Channel>> channels_;  // guarded by mutex_
 };

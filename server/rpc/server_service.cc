@@ -1,9 +1,5 @@
 #include "server/rpc/server_service.h"
 
-#include <grpcpp/server_context.h>
-#include <grpcpp/support/byte_buffer.h>
-#include <grpcpp/support/server_callback.h>
-
 #include <algorithm>
 #include <chrono>
 #include <iterator>
@@ -14,8 +10,8 @@
 #include "absl/status/statusor.h"
 #include "kernels/core/status.h"
 #include "proto/wire/call_parts.h"
-#include "rlk/v1/server.grpc.pb.h"
 #include "server/rpc/operator_info.h"
+#include "server/rpc/raw_service.h"
 #include "server/rpc/unary.h"
 
 namespace rlk::server {
@@ -54,6 +50,10 @@ constexpr LimitEntry kLimits[] = {
     {"session_resident_bytes_max", &Limits::session_resident_bytes_max,
      "resident tensors of one session"},
     {"resident_bytes_max", &Limits::resident_bytes_max, "resident tensors of all sessions"},
+    {"account_sessions_max", &Limits::account_sessions_max, "open sessions of one account"},
+    {"account_tensors_max", &Limits::account_tensors_max, "resident tensors of one account"},
+    {"account_resident_bytes_max", &Limits::account_resident_bytes_max,
+     "bytes of the resident tensors of one account"},
     {"chunk_bytes_max", &Limits::chunk_bytes_max, "data of one message of a stream"},
     {"parity_work_bytes_max", &Limits::parity_work_bytes_max,
      "bytes that all calls of one parity check read and write"},
@@ -147,39 +147,39 @@ absl::StatusOr<rlk::v1::ListOperatorsResponse> MakeOperatorList(
   return out;
 }
 
-using Generated = rlk::v1::ServerService;
-using RawService = Generated::WithRawCallbackMethod_GetInfo<
-    Generated::WithRawCallbackMethod_ListOperators<Generated::Service>>;
-
 class ServerService final : public RawService {
  public:
-  ServerService(const Engine* engine, ServerFacts facts)
-      : engine_(engine), facts_(std::move(facts)), start_(std::chrono::steady_clock::now()) {}
-
-  grpc::ServerUnaryReactor* GetInfo(grpc::CallbackServerContext* context,
-                                    const grpc::ByteBuffer* request,
-                                    grpc::ByteBuffer* reply) override {
-    const std::chrono::duration<double> uptime = std::chrono::steady_clock::now() - start_;
-    const auto parsed = ParseRequest<rlk::v1::GetInfoRequest>(*request);
-    if (!parsed.ok()) return FinishUnary(context, parsed.status());
-    return FinishUnary(context, MakeInfo(*engine_, facts_, uptime.count()), reply);
-  }
-
-  grpc::ServerUnaryReactor* ListOperators(grpc::CallbackServerContext* context,
-                                          const grpc::ByteBuffer* request,
-                                          grpc::ByteBuffer* reply) override {
-    const auto parsed = ParseRequest<rlk::v1::ListOperatorsRequest>(*request);
-    if (!parsed.ok()) return FinishUnary(context, parsed.status());
-    const absl::Status status =
-        wire::CheckText("operator", parsed->operator_(), engine_->options().limits);
-    if (!status.ok()) return FinishUnary(context, status);
-    return FinishUnary(context, MakeOperatorList(*engine_, *parsed), reply);
+  ServerService(const Engine* engine, ServerFacts facts, const Gate* gate)
+      : RawService(gate), engine_(engine), facts_(std::move(facts)) {
+    AddUnary(
+        "/rlk.v1.ServerService/GetInfo",
+        [this](const IncomingCall& call, const grpc::ByteBuffer& request, grpc::ByteBuffer* reply) {
+          return FinishUnary(call.context, GetInfo(request), reply);
+        });
+    AddUnary(
+        "/rlk.v1.ServerService/ListOperators",
+        [this](const IncomingCall& call, const grpc::ByteBuffer& request, grpc::ByteBuffer* reply) {
+          return FinishUnary(call.context, ListOperators(request), reply);
+        });
   }
 
  private:
+  absl::StatusOr<rlk::v1::GetInfoResponse> GetInfo(const grpc::ByteBuffer& request) const {
+    const std::chrono::duration<double> uptime = std::chrono::steady_clock::now() - start_;
+    RLK_RETURN_IF_ERROR(ParseRequest<rlk::v1::GetInfoRequest>(request).status());
+    return MakeInfo(*engine_, facts_, uptime.count());
+  }
+
+  absl::StatusOr<rlk::v1::ListOperatorsResponse> ListOperators(
+      const grpc::ByteBuffer& request) const {
+    RLK_ASSIGN_OR_RETURN(const auto parsed, ParseRequest<rlk::v1::ListOperatorsRequest>(request));
+    RLK_RETURN_IF_ERROR(wire::CheckText("operator", parsed.operator_(), engine_->options().limits));
+    return MakeOperatorList(*engine_, parsed);
+  }
+
   const Engine* const engine_;
   const ServerFacts facts_;
-  const std::chrono::steady_clock::time_point start_;
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
 }  // namespace
@@ -199,8 +199,9 @@ void FillProvenance(const Provenance& facts, rlk::v1::Provenance& out) {
   out.set_cpu_isa(facts.cpu_isa);
 }
 
-std::unique_ptr<grpc::Service> MakeServerService(const Engine* engine, ServerFacts facts) {
-  return std::make_unique<ServerService>(engine, std::move(facts));
+std::unique_ptr<grpc::Service> MakeServerService(const Engine* engine, ServerFacts facts,
+                                                 const Gate* gate) {
+  return std::make_unique<ServerService>(engine, std::move(facts), gate);
 }
 
 }  // namespace rlk::server

@@ -7,12 +7,14 @@
 
 #include "rlk/v1/server.pb.h"
 #include "server/engine/engine.h"
+#include "server/rpc/gate.h"
 #include "server/rpc/server_facts.h"
 
 namespace rlk::server {
 
-// `engine` outlives the service.
-std::unique_ptr<grpc::Service> MakeServerService(const Engine* engine, ServerFacts facts);
+// `engine` and `gate` outlive the service.
+std::unique_ptr<grpc::Service> MakeServerService(const Engine* engine, ServerFacts facts,
+                                                 const Gate* gate);
 
 // The record as GetInfo gives it.
 void FillProvenance(const Provenance& facts, rlk::v1::Provenance& out);

@@ -1,6 +1,6 @@
 #include "server/rpc/session_service.h"
 
-#include "rlk/v1/session.grpc.pb.h"
+#include "server/rpc/raw_service.h"
 #include "server/rpc/session_auth.h"
 #include "server/rpc/unary.h"
 
@@ -17,41 +17,36 @@ void FillBudget(const SessionServiceContext& context, const Session& session,
   out.set_calls_max(context.limits.session_calls_max);
 }
 
-using Generated = rlk::v1::SessionService;
-using RawService =
-    Generated::WithRawCallbackMethod_OpenSession<Generated::WithRawCallbackMethod_RenewSession<
-        Generated::WithRawCallbackMethod_CloseSession<Generated::Service>>>;
-
 class SessionService final : public RawService {
  public:
-  explicit SessionService(const SessionServiceContext& context) : context_(context) {}
-
-  grpc::ServerUnaryReactor* OpenSession(grpc::CallbackServerContext* call,
-                                        const grpc::ByteBuffer* request,
-                                        grpc::ByteBuffer* reply) override {
-    return FinishUnary(call, Open(*request), reply);
-  }
-
-  grpc::ServerUnaryReactor* RenewSession(grpc::CallbackServerContext* call,
-                                         const grpc::ByteBuffer* request,
-                                         grpc::ByteBuffer* reply) override {
-    return FinishUnary(call, Renew(*call, *request), reply);
-  }
-
-  grpc::ServerUnaryReactor* CloseSession(grpc::CallbackServerContext* call,
-                                         const grpc::ByteBuffer* request,
-                                         grpc::ByteBuffer* reply) override {
-    return FinishUnary(call, Close(*call, *request), reply);
+  SessionService(const SessionServiceContext& context, const Gate* gate)
+      : RawService(gate), context_(context) {
+    Add("OpenSession", &SessionService::Open);
+    Add("RenewSession", &SessionService::Renew);
+    Add("CloseSession", &SessionService::Close);
   }
 
  private:
-  absl::StatusOr<rlk::v1::OpenSessionResponse> Open(const grpc::ByteBuffer& bytes) {
+  template <typename Response>
+  void Add(const char* method,
+           absl::StatusOr<Response> (SessionService::*handler)(const IncomingCall&,
+                                                               const grpc::ByteBuffer&)) {
+    AddUnary(std::string("/rlk.v1.SessionService/") + method,
+             [this, handler](const IncomingCall& call, const grpc::ByteBuffer& request,
+                             grpc::ByteBuffer* reply) {
+               return FinishUnary(call.context, (this->*handler)(call, request), reply);
+             });
+  }
+
+  absl::StatusOr<rlk::v1::OpenSessionResponse> Open(const IncomingCall& call,
+                                                    const grpc::ByteBuffer& bytes) {
     RLK_ASSIGN_OR_RETURN(const auto request, ParseRequest<rlk::v1::OpenSessionRequest>(bytes));
-    RLK_ASSIGN_OR_RETURN(const auto session, context_.sessions->OpenLeased(request.lease_ms()));
+    RLK_ASSIGN_OR_RETURN(const auto session,
+                         context_.sessions->OpenLeased(request.lease_ms(), call.account));
     return DescribeSession(context_, *session);
   }
 
-  absl::StatusOr<rlk::v1::RenewSessionResponse> Renew(const grpc::CallbackServerContext& call,
+  absl::StatusOr<rlk::v1::RenewSessionResponse> Renew(const IncomingCall& call,
                                                       const grpc::ByteBuffer& bytes) {
     RLK_ASSIGN_OR_RETURN(const auto request, ParseRequest<rlk::v1::RenewSessionRequest>(bytes));
     RLK_ASSIGN_OR_RETURN(const auto session, RequireSession(call, *context_.sessions));
@@ -62,7 +57,7 @@ class SessionService final : public RawService {
     return response;
   }
 
-  absl::StatusOr<rlk::v1::CloseSessionResponse> Close(const grpc::CallbackServerContext& call,
+  absl::StatusOr<rlk::v1::CloseSessionResponse> Close(const IncomingCall& call,
                                                       const grpc::ByteBuffer& bytes) {
     RLK_RETURN_IF_ERROR(ParseRequest<rlk::v1::CloseSessionRequest>(bytes).status());
     RLK_ASSIGN_OR_RETURN(const auto session, RequireSession(call, *context_.sessions));
@@ -85,8 +80,9 @@ rlk::v1::OpenSessionResponse DescribeSession(const SessionServiceContext& contex
   return response;
 }
 
-std::unique_ptr<grpc::Service> MakeSessionService(const SessionServiceContext& context) {
-  return std::make_unique<SessionService>(context);
+std::unique_ptr<grpc::Service> MakeSessionService(const SessionServiceContext& context,
+                                                  const Gate* gate) {
+  return std::make_unique<SessionService>(context, gate);
 }
 
 }  // namespace rlk::server

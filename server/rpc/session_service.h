@@ -8,6 +8,7 @@
 
 #include "kernels/core/limits.h"
 #include "rlk/v1/session.pb.h"
+#include "server/rpc/gate.h"
 #include "server/sessions/session_table.h"
 #include "server/tensors/tensor_store.h"
 
@@ -21,7 +22,9 @@ struct SessionServiceContext {
   std::string server_id;
 };
 
-std::unique_ptr<grpc::Service> MakeSessionService(const SessionServiceContext& context);
+// `context` and `gate` outlive the service; a null gate lets everybody in. So for all services.
+std::unique_ptr<grpc::Service> MakeSessionService(const SessionServiceContext& context,
+                                                  const Gate* gate);
 
 // What a caller is told of its new session.
 rlk::v1::OpenSessionResponse DescribeSession(const SessionServiceContext& context,

@@ -9,7 +9,8 @@
 
 #include "kernels/core/status.h"
 #include "proto/wire/call_parts.h"
-#include "rlk/v1/tensor_service.grpc.pb.h"
+#include "rlk/v1/tensor_service.pb.h"
+#include "server/rpc/raw_service.h"
 #include "server/rpc/session_auth.h"
 #include "server/rpc/status_map.h"
 #include "server/rpc/tensor_messages.h"
@@ -69,66 +70,49 @@ class LoadThread {
   std::thread thread_;
 };
 
-using Generated = rlk::v1::TensorService;
-using RawUnary =
-    Generated::WithRawCallbackMethod_FindTensor<Generated::WithRawCallbackMethod_DescribeTensor<
-        Generated::WithRawCallbackMethod_ListTensors<Generated::WithRawCallbackMethod_RenewTensor<
-            Generated::WithRawCallbackMethod_ReleaseTensors<
-                Generated::WithRawCallbackMethod_LoadTensors<Generated::Service>>>>>>;
-using RawService =
-    Generated::WithRawCallbackMethod_Upload<Generated::WithRawCallbackMethod_Download<RawUnary>>;
-
 class TensorService final : public RawService {
  public:
-  explicit TensorService(const TensorServiceContext& context) : context_(context) {}
-
-  grpc::ServerReadReactor<grpc::ByteBuffer>* Upload(grpc::CallbackServerContext* call,
-                                                    grpc::ByteBuffer* reply) override {
-    return NewUpload(context_, call, reply);
+  TensorService(const TensorServiceContext& context, const Gate* gate)
+      : RawService(gate), context_(context) {
+    AddClientStream(Path("Upload"), [this](const IncomingCall& call, grpc::ByteBuffer* reply) {
+      return NewUpload(context_, call, reply);
+    });
+    AddServerStream(Path("Download"),
+                    [this](const IncomingCall& call, const grpc::ByteBuffer& request) {
+                      return NewDownload(context_, call, request);
+                    });
+    Add("FindTensor", &TensorService::Find);
+    Add("DescribeTensor", &TensorService::Describe);
+    Add("ListTensors", &TensorService::List);
+    Add("RenewTensor", &TensorService::Renew);
+    Add("ReleaseTensors", &TensorService::Release);
+    AddUnary(Path("LoadTensors"),
+             [this](const IncomingCall& call, const grpc::ByteBuffer& request,
+                    grpc::ByteBuffer* reply) { return LoadTensors(call, request, reply); });
   }
 
-  grpc::ServerWriteReactor<grpc::ByteBuffer>* Download(grpc::CallbackServerContext* call,
-                                                       const grpc::ByteBuffer* request) override {
-    return NewDownload(context_, call, request);
+ private:
+  static std::string Path(const char* method) {
+    return std::string("/rlk.v1.TensorService/") + method;
   }
 
-  grpc::ServerUnaryReactor* FindTensor(grpc::CallbackServerContext* call,
-                                       const grpc::ByteBuffer* request,
-                                       grpc::ByteBuffer* reply) override {
-    return FinishUnary(call, Find(*call, *request), reply);
+  template <typename Response>
+  void Add(const char* method,
+           absl::StatusOr<Response> (TensorService::*handler)(const IncomingCall&,
+                                                              const grpc::ByteBuffer&)) {
+    AddUnary(Path(method),
+             [this, handler](const IncomingCall& call, const grpc::ByteBuffer& request,
+                             grpc::ByteBuffer* reply) {
+               return FinishUnary(call.context, (this->*handler)(call, request), reply);
+             });
   }
 
-  grpc::ServerUnaryReactor* DescribeTensor(grpc::CallbackServerContext* call,
-                                           const grpc::ByteBuffer* request,
-                                           grpc::ByteBuffer* reply) override {
-    return FinishUnary(call, Describe(*call, *request), reply);
-  }
-
-  grpc::ServerUnaryReactor* ListTensors(grpc::CallbackServerContext* call,
-                                        const grpc::ByteBuffer* request,
-                                        grpc::ByteBuffer* reply) override {
-    return FinishUnary(call, List(*call, *request), reply);
-  }
-
-  grpc::ServerUnaryReactor* RenewTensor(grpc::CallbackServerContext* call,
-                                        const grpc::ByteBuffer* request,
-                                        grpc::ByteBuffer* reply) override {
-    return FinishUnary(call, Renew(*call, *request), reply);
-  }
-
-  grpc::ServerUnaryReactor* ReleaseTensors(grpc::CallbackServerContext* call,
-                                           const grpc::ByteBuffer* request,
-                                           grpc::ByteBuffer* reply) override {
-    return FinishUnary(call, Release(*call, *request), reply);
-  }
-
-  grpc::ServerUnaryReactor* LoadTensors(grpc::CallbackServerContext* call,
-                                        const grpc::ByteBuffer* request,
-                                        grpc::ByteBuffer* reply) override {
-    absl::StatusOr<Loading> loading = CheckLoad(*call, *request);
-    if (!loading.ok()) return FinishUnary(call, loading.status());
-    EchoTraceparent(call);
-    grpc::ServerUnaryReactor* reactor = call->DefaultReactor();
+  grpc::ServerUnaryReactor* LoadTensors(const IncomingCall& call, const grpc::ByteBuffer& request,
+                                        grpc::ByteBuffer* reply) {
+    absl::StatusOr<Loading> loading = CheckLoad(call, request);
+    if (!loading.ok()) return FinishUnary(call.context, loading.status());
+    EchoTraceparent(call.context);
+    grpc::ServerUnaryReactor* reactor = call.context->DefaultReactor();
     context_.counter->Enter();
     const bool taken = loads_.Submit([this, reactor, reply, loading = *std::move(loading)] {
       const auto response = Load(loading);
@@ -143,7 +127,6 @@ class TensorService final : public RawService {
     return reactor;
   }
 
- private:
   struct Loading {
     std::shared_ptr<Session> session;
     rlk::v1::LoadTensorsRequest request;
@@ -152,7 +135,7 @@ class TensorService final : public RawService {
 
   template <typename Request>
   absl::StatusOr<std::pair<std::shared_ptr<Session>, Request>> Enter(
-      const grpc::CallbackServerContext& call, const grpc::ByteBuffer& bytes) const {
+      const IncomingCall& call, const grpc::ByteBuffer& bytes) const {
     RLK_ASSIGN_OR_RETURN(auto session, RequireSession(call, *context_.sessions));
     RLK_ASSIGN_OR_RETURN(Request request, ParseRequest<Request>(bytes));
     return std::pair(std::move(session), std::move(request));
@@ -166,7 +149,7 @@ class TensorService final : public RawService {
                      "too many files wait to be loaded");
   }
 
-  absl::StatusOr<rlk::v1::FindTensorResponse> Find(const grpc::CallbackServerContext& call,
+  absl::StatusOr<rlk::v1::FindTensorResponse> Find(const IncomingCall& call,
                                                    const grpc::ByteBuffer& bytes) {
     RLK_ASSIGN_OR_RETURN(const auto entered, Enter<rlk::v1::FindTensorRequest>(call, bytes));
     const auto& [session, request] = entered;
@@ -178,7 +161,7 @@ class TensorService final : public RawService {
     return response;
   }
 
-  absl::StatusOr<rlk::v1::DescribeTensorResponse> Describe(const grpc::CallbackServerContext& call,
+  absl::StatusOr<rlk::v1::DescribeTensorResponse> Describe(const IncomingCall& call,
                                                            const grpc::ByteBuffer& bytes) {
     RLK_ASSIGN_OR_RETURN(const auto entered, Enter<rlk::v1::DescribeTensorRequest>(call, bytes));
     const auto& [session, request] = entered;
@@ -189,7 +172,7 @@ class TensorService final : public RawService {
     return response;
   }
 
-  absl::StatusOr<rlk::v1::ListTensorsResponse> List(const grpc::CallbackServerContext& call,
+  absl::StatusOr<rlk::v1::ListTensorsResponse> List(const IncomingCall& call,
                                                     const grpc::ByteBuffer& bytes) {
     RLK_ASSIGN_OR_RETURN(const auto entered, Enter<rlk::v1::ListTensorsRequest>(call, bytes));
     const auto& [session, request] = entered;
@@ -210,7 +193,7 @@ class TensorService final : public RawService {
     return response;
   }
 
-  absl::StatusOr<rlk::v1::RenewTensorResponse> Renew(const grpc::CallbackServerContext& call,
+  absl::StatusOr<rlk::v1::RenewTensorResponse> Renew(const IncomingCall& call,
                                                      const grpc::ByteBuffer& bytes) {
     RLK_ASSIGN_OR_RETURN(const auto entered, Enter<rlk::v1::RenewTensorRequest>(call, bytes));
     const auto& [session, request] = entered;
@@ -222,7 +205,7 @@ class TensorService final : public RawService {
     return response;
   }
 
-  absl::StatusOr<rlk::v1::ReleaseTensorsResponse> Release(const grpc::CallbackServerContext& call,
+  absl::StatusOr<rlk::v1::ReleaseTensorsResponse> Release(const IncomingCall& call,
                                                           const grpc::ByteBuffer& bytes) {
     RLK_ASSIGN_OR_RETURN(const auto entered, Enter<rlk::v1::ReleaseTensorsRequest>(call, bytes));
     const auto& [session, request] = entered;
@@ -239,8 +222,7 @@ class TensorService final : public RawService {
                            "at most " + std::to_string(kHandlesMax), "the list is too long");
   }
 
-  absl::StatusOr<Loading> CheckLoad(const grpc::CallbackServerContext& call,
-                                    const grpc::ByteBuffer& bytes) {
+  absl::StatusOr<Loading> CheckLoad(const IncomingCall& call, const grpc::ByteBuffer& bytes) {
     RLK_ASSIGN_OR_RETURN(auto entered, Enter<rlk::v1::LoadTensorsRequest>(call, bytes));
     Loading loading{std::move(entered.first), std::move(entered.second), {}};
     const rlk::v1::LoadTensorsRequest& request = loading.request;
@@ -286,8 +268,9 @@ class TensorService final : public RawService {
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> MakeTensorService(const TensorServiceContext& context) {
-  return std::make_unique<TensorService>(context);
+std::unique_ptr<grpc::Service> MakeTensorService(const TensorServiceContext& context,
+                                                 const Gate* gate) {
+  return std::make_unique<TensorService>(context, gate);
 }
 
 }  // namespace rlk::server

@@ -11,6 +11,7 @@
 #include "server/engine/engine.h"
 #include "server/log/log.h"
 #include "server/rpc/call_counter.h"
+#include "server/rpc/gate.h"
 #include "server/sessions/session_table.h"
 #include "server/tensors/tensor_store.h"
 
@@ -32,7 +33,8 @@ struct TensorServiceContext {
   std::string weights_root;
 };
 
-// `context` outlives the service.
-std::unique_ptr<grpc::Service> MakeTensorService(const TensorServiceContext& context);
+// `context` and `gate` outlive the service.
+std::unique_ptr<grpc::Service> MakeTensorService(const TensorServiceContext& context,
+                                                 const Gate* gate);
 
 }  // namespace rlk::server

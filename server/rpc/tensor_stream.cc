@@ -40,10 +40,10 @@ class CancelHandle {
 // What both directions have: session, counters, cancellation, the end.
 class StreamGuard {
  public:
-  StreamGuard(const TensorServiceContext& service, grpc::CallbackServerContext* context)
-      : service_(service), context_(context), cancel_(std::make_shared<CancelHandle>(context)) {
+  StreamGuard(const TensorServiceContext& service, const IncomingCall& call)
+      : service_(service), call_(call), cancel_(std::make_shared<CancelHandle>(call.context)) {
     service_.counter->Enter();
-    EchoTraceparent(context);
+    EchoTraceparent(call.context);
   }
 
   ~StreamGuard() {
@@ -60,9 +60,9 @@ class StreamGuard {
       return MakeError(absl::StatusCode::kUnavailable, {Reason::kDraining, {}, {}, {}},
                        "the server is shutting down");
     }
-    RLK_RETURN_IF_ERROR(RequireSession(*context_, *service_.sessions).status());
+    RLK_RETURN_IF_ERROR(RequireSession(call_, *service_.sessions).status());
     RLK_ASSIGN_OR_RETURN(session_,
-                         EnterSession(*context_, *service_.sessions, limits().session_calls_max));
+                         EnterSession(call_, *service_.sessions, limits().session_calls_max));
     stop_ = session_->AtEnd([handle = cancel_] { handle->Cancel(); });
     return absl::OkStatus();
   }
@@ -95,7 +95,7 @@ class StreamGuard {
 
  private:
   const TensorServiceContext& service_;
-  grpc::CallbackServerContext* const context_;
+  const IncomingCall call_;
   const std::shared_ptr<CancelHandle> cancel_;
   std::shared_ptr<Session> session_;
   uint64_t stop_ = 0;
@@ -103,9 +103,9 @@ class StreamGuard {
 
 class UploadReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
  public:
-  UploadReactor(const TensorServiceContext& service, grpc::CallbackServerContext* context,
+  UploadReactor(const TensorServiceContext& service, const IncomingCall& call,
                 grpc::ByteBuffer* reply)
-      : context_(context), guard_(service, context), reply_(reply) {
+      : context_(call.context), guard_(service, call), reply_(reply) {
     if (absl::Status status = guard_.Enter(); !status.ok()) {
       End(status);
       return;
@@ -234,10 +234,10 @@ class DownloadReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> 
   };
 
  public:
-  DownloadReactor(const TensorServiceContext& service, grpc::CallbackServerContext* context,
-                  const grpc::ByteBuffer* request)
-      : guard_(service, context) {
-    if (absl::Status status = Begin(*request); !status.ok()) {
+  DownloadReactor(const TensorServiceContext& service, const IncomingCall& call,
+                  const grpc::ByteBuffer& request)
+      : guard_(service, call) {
+    if (absl::Status status = Begin(request); !status.ok()) {
       Finish(guard_.Refuse(status));
       return;
     }
@@ -308,15 +308,15 @@ class DownloadReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> 
 }  // namespace
 
 grpc::ServerReadReactor<grpc::ByteBuffer>* NewUpload(const TensorServiceContext& service,
-                                                     grpc::CallbackServerContext* context,
+                                                     const IncomingCall& call,
                                                      grpc::ByteBuffer* reply) {
-  return new UploadReactor(service, context, reply);
+  return new UploadReactor(service, call, reply);
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* NewDownload(const TensorServiceContext& service,
-                                                        grpc::CallbackServerContext* context,
-                                                        const grpc::ByteBuffer* request) {
-  return new DownloadReactor(service, context, request);
+                                                        const IncomingCall& call,
+                                                        const grpc::ByteBuffer& request) {
+  return new DownloadReactor(service, call, request);
 }
 
 }  // namespace rlk::server

@@ -6,16 +6,17 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
+#include "server/rpc/incoming_call.h"
 #include "server/rpc/tensor_service.h"
 
 namespace rlk::server {
 
 // The reactors delete themselves.
 grpc::ServerReadReactor<grpc::ByteBuffer>* NewUpload(const TensorServiceContext& service,
-                                                     grpc::CallbackServerContext* context,
+                                                     const IncomingCall& call,
                                                      grpc::ByteBuffer* reply);
 grpc::ServerWriteReactor<grpc::ByteBuffer>* NewDownload(const TensorServiceContext& service,
-                                                        grpc::CallbackServerContext* context,
-                                                        const grpc::ByteBuffer* request);
+                                                        const IncomingCall& call,
+                                                        const grpc::ByteBuffer& request);
 
 }  // namespace rlk::server

@@ -13,11 +13,13 @@ int64_t DeadlineNs(SessionClock::time_point now, int64_t lease_ms) {
 }  // namespace
 
 Session::Session(uint64_t id, std::string token, std::optional<int64_t> lease_ms,
-                 std::optional<uint32_t> uid, SessionClock::time_point now)
+                 std::optional<uint32_t> uid, SessionClock::time_point now,
+                 std::shared_ptr<Account> account)
     : Principal(id),
       token_(std::move(token)),
       uid_(uid),
       leased_(lease_ms.has_value()),
+      account_(std::move(account)),
       lease_ms_(lease_ms.value_or(0)),
       deadline_ns_(DeadlineNs(now, lease_ms.value_or(0))) {}
 

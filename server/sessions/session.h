@@ -7,11 +7,13 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 
 #include "kernels/registry/call.h"
+#include "server/sessions/account.h"
 
 namespace rlk::server {
 
@@ -20,12 +22,15 @@ using SessionClock = std::chrono::steady_clock;
 class Session final : public Principal {
  public:
   // Without a lease the session lives until it is ended: a connection holds it. `uid` is that of a
-  // peer on the side socket.
+  // peer on the side socket; `account` whose session it is, null where the server asks nobody.
   Session(uint64_t id, std::string token, std::optional<int64_t> lease_ms,
-          std::optional<uint32_t> uid, SessionClock::time_point now);
+          std::optional<uint32_t> uid, SessionClock::time_point now,
+          std::shared_ptr<Account> account = nullptr);
 
   const std::string& token() const { return token_; }
   std::optional<uint32_t> uid() const { return uid_; }
+  const std::shared_ptr<Account>& account() const { return account_; }
+  Share share() const override { return account_ == nullptr ? Share{} : account_->share(); }
   bool leased() const { return leased_; }
   int64_t lease_ms() const { return lease_ms_.load(std::memory_order_relaxed); }
   bool ended() const override { return ended_.load(std::memory_order_acquire); }
@@ -51,6 +56,7 @@ class Session final : public Principal {
   const std::string token_;
   const std::optional<uint32_t> uid_;
   const bool leased_;
+  const std::shared_ptr<Account> account_;
   std::atomic<int64_t> lease_ms_;
   std::atomic<int64_t> deadline_ns_;
   std::atomic<int64_t> calls_{0};

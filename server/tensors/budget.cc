@@ -30,25 +30,57 @@ struct Budget::Charge::Shared {
 
   const Limits limits;
   mutable std::mutex mutex;
-  Usage total;                                 // guarded by mutex
-  std::unordered_map<uint64_t, Usage> owners;  // guarded by mutex
+  Usage total;                                   // guarded by mutex
+  std::unordered_map<uint64_t, Usage> owners;    // guarded by mutex
+  std::unordered_map<uint64_t, Usage> accounts;  // guarded by mutex
 };
+
+namespace {
+
+Usage UsageOf(const std::unordered_map<uint64_t, Usage>& usages, uint64_t key) {
+  const auto found = usages.find(key);
+  return found == usages.end() ? Usage{} : found->second;
+}
+
+void GiveBack(std::unordered_map<uint64_t, Usage>& usages, uint64_t key, int64_t bytes) {
+  const auto found = usages.find(key);
+  found->second.bytes -= bytes;
+  if (--found->second.tensors == 0) usages.erase(found);
+}
+
+// Nothing taken exceeds its bound, so that the differences do not overflow; but the bounds of an
+// account may have been lowered since.
+absl::Status CheckAccount(const Usage& taken, const Principal::Share& share, int64_t bytes) {
+  if (taken.tensors >= share.tensors_max) {
+    return Exhausted(Reason::kTensorsExhausted, "one more tensor", share.tensors_max, taken.tensors,
+                     "account_tensors_max", "the account has too many tensors");
+  }
+  if (bytes > share.resident_bytes_max - taken.bytes) {
+    return Exhausted(Reason::kBytesExhausted, std::to_string(bytes) + " bytes",
+                     share.resident_bytes_max, taken.bytes, "account_resident_bytes_max",
+                     "the account's tensors take too many bytes");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
 
 Budget::Budget(const Limits& limits) : shared_(std::make_shared<Charge::Shared>(limits)) {}
 
-Budget::Charge::Charge(std::shared_ptr<Shared> shared, uint64_t owner, int64_t bytes)
-    : shared_(std::move(shared)), owner_(owner), bytes_(bytes) {}
+Budget::Charge::Charge(std::shared_ptr<Shared> shared, uint64_t owner, uint64_t account,
+                       int64_t bytes)
+    : shared_(std::move(shared)), owner_(owner), account_(account), bytes_(bytes) {}
 
 Budget::Charge::~Charge() {
   const std::lock_guard lock(shared_->mutex);
   shared_->total.bytes -= bytes_;
   --shared_->total.tensors;
-  const auto found = shared_->owners.find(owner_);
-  found->second.bytes -= bytes_;
-  if (--found->second.tensors == 0) shared_->owners.erase(found);
+  GiveBack(shared_->owners, owner_, bytes_);
+  if (account_ != 0) GiveBack(shared_->accounts, account_, bytes_);
 }
 
-absl::StatusOr<std::unique_ptr<Budget::Charge>> Budget::Take(uint64_t owner, int64_t bytes) {
+absl::StatusOr<std::unique_ptr<Budget::Charge>> Budget::Take(uint64_t owner, int64_t bytes,
+                                                             const Principal::Share& share) {
   const Limits& limits = shared_->limits;
   const int64_t ever = std::min(limits.session_resident_bytes_max, limits.resident_bytes_max);
   if (bytes > ever) {
@@ -60,8 +92,10 @@ absl::StatusOr<std::unique_ptr<Budget::Charge>> Budget::Take(uint64_t owner, int
         "the tensor is too large to stay on this server");
   }
   const std::lock_guard lock(shared_->mutex);
-  const auto found = shared_->owners.find(owner);
-  const Usage own = found == shared_->owners.end() ? Usage{} : found->second;
+  const Usage own = UsageOf(shared_->owners, owner);
+  if (share.account != 0) {
+    RLK_RETURN_IF_ERROR(CheckAccount(UsageOf(shared_->accounts, share.account), share, bytes));
+  }
   // Nothing taken exceeds its bound, so that the differences do not overflow.
   if (own.tensors >= limits.session_tensors_max) {
     return Exhausted(Reason::kTensorsExhausted, "one more tensor", limits.session_tensors_max,
@@ -77,19 +111,20 @@ absl::StatusOr<std::unique_ptr<Budget::Charge>> Budget::Take(uint64_t owner, int
                      limits.resident_bytes_max, shared_->total.bytes, "resident_bytes_max",
                      "the tensors of all sessions take too many bytes");
   }
-  std::unique_ptr<Charge> charge(new Charge(shared_, owner, bytes));
-  Usage& entry = shared_->owners[owner];
-  entry.bytes += bytes;
-  ++entry.tensors;
-  shared_->total.bytes += bytes;
-  ++shared_->total.tensors;
+  std::unique_ptr<Charge> charge(new Charge(shared_, owner, share.account, bytes));
+  const auto add = [bytes](Usage& usage) {
+    usage.bytes += bytes;
+    ++usage.tensors;
+  };
+  add(shared_->owners[owner]);
+  if (share.account != 0) add(shared_->accounts[share.account]);
+  add(shared_->total);
   return charge;
 }
 
 Usage Budget::Of(uint64_t owner) const {
   const std::lock_guard lock(shared_->mutex);
-  const auto found = shared_->owners.find(owner);
-  return found == shared_->owners.end() ? Usage{} : found->second;
+  return UsageOf(shared_->owners, owner);
 }
 
 Usage Budget::Total() const {

@@ -1,4 +1,4 @@
-// How many bytes and tensors may stay on the server, for each owner and in all.
+// How many bytes and tensors may stay on the server, for each owner, for each account, and in all.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/core/limits.h"
+#include "kernels/registry/call.h"
 
 namespace rlk::server {
 
@@ -31,16 +32,17 @@ class Budget {
    private:
     friend class Budget;
     struct Shared;
-    Charge(std::shared_ptr<Shared> shared, uint64_t owner, int64_t bytes);
+    Charge(std::shared_ptr<Shared> shared, uint64_t owner, uint64_t account, int64_t bytes);
 
     const std::shared_ptr<Shared> shared_;
-    const uint64_t owner_;
+    const uint64_t owner_, account_;
     const int64_t bytes_;
   };
 
   // Takes room for one tensor. INVALID_ARGUMENT (kLimitExceeded) where it could never fit;
   // RESOURCE_EXHAUSTED with RetryInfo (kBytesExhausted, kTensorsExhausted) where it does not now.
-  absl::StatusOr<std::unique_ptr<Charge>> Take(uint64_t owner, int64_t bytes);
+  absl::StatusOr<std::unique_ptr<Charge>> Take(uint64_t owner, int64_t bytes,
+                                               const Principal::Share& share = {});
 
   Usage Of(uint64_t owner) const;
   Usage Total() const;

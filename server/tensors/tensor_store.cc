@@ -211,7 +211,7 @@ absl::StatusOr<std::shared_ptr<ResidentMemory>> TensorStore::Allocate(const Prin
                                                                       int64_t bytes) {
   const int64_t room =
       bytes > INT64_MAX - kChargeUnit ? bytes : AlignUp(std::max<int64_t>(bytes, 1), kChargeUnit);
-  RLK_ASSIGN_OR_RETURN(auto charge, budget_.Take(principal.id(), room));
+  RLK_ASSIGN_OR_RETURN(auto charge, budget_.Take(principal.id(), room, principal.share()));
   RLK_ASSIGN_OR_RETURN(auto memory, device.AllocateResident(bytes));
   return std::shared_ptr<ResidentMemory>(
       std::make_shared<ChargedMemory>(std::move(charge), std::move(memory)));

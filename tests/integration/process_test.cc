@@ -39,7 +39,7 @@ TEST(ProcessTest, FirstLineNamesTheAddresses) {
   ServerProcess process({"--listen", "127.0.0.1:0,127.0.0.1:0", "--listen=127.0.0.1:0", "--unix",
                          dir.File("s.sock"), "--metrics", "127.0.0.1:0"});
   const auto& fields = process.line().fields();
-  ASSERT_EQ(fields.size(), 6u) << process.first_line();
+  ASSERT_EQ(fields.size(), 7u) << process.first_line();
   EXPECT_EQ(fields.at("pid").number_value(), process.pid());
   EXPECT_EQ(fields.at("unix").string_value(), dir.File("s.sock"));
   EXPECT_EQ(fields.at("side").string_value(), dir.File("s.sock.side"));

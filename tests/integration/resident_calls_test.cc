@@ -124,7 +124,7 @@ TEST_F(ResidentCallsTest, TheSideSocketAnswersWhatItIsNotAskedWithErrors) {
     ASSERT_GT(send(fd, good.data(), good.size(), 0), 0);
     const ssize_t opened = recv(fd, buffer, sizeof(buffer), 0);
     ASSERT_TRUE(reply.ParseFromArray(buffer, static_cast<int>(opened)));
-    EXPECT_EQ(reply.open_session().token().size(), 32u);
+    EXPECT_EQ(reply.open_session().token().size(), 65u);
     close(fd);
   }
   AwaitSeries(*server_, "rlk_sessions", 0);

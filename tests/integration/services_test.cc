@@ -32,7 +32,7 @@ TEST(ServicesTest, GetInfoSaysWhatThisServerIs) {
   }
   EXPECT_TRUE(cpu);
   EXPECT_EQ(info.backends_size(), 4);
-  EXPECT_EQ(info.limits_size(), 23);
+  EXPECT_EQ(info.limits_size(), 26);
   for (const auto& limit : info.limits()) {
     EXPECT_GT(limit.value(), 0) << limit.name();
     EXPECT_FALSE(limit.meaning().empty());

@@ -217,7 +217,7 @@ def test_a_killed_client_leaves_nothing(own_server, way):
         text=True,
     ) as process:
         token = process.stdout.readline().strip()
-        assert len(token) == 32
+        assert len(token) == 65
         assert gauge(server, "rlk_leases") == 1
         process.send_signal(signal.SIGKILL)
     if way == "tcp":
@@ -259,7 +259,7 @@ def test_side_socket_only_beside_unix_addresses(server):
     assert _session.open_beside(server.tcp) is None
     assert _session.open_beside("unix:/nothing/here") is None
     connection, token = _session.open_beside(server.unix)
-    assert len(token) == 32
+    assert len(token) == 65
     connection.close()
 
 
