@@ -140,7 +140,7 @@ install_system_packages() {
     return 0
   fi
   local packages=("${RLK_BUILD_PACKAGES[@]}" libgtest-dev libgmock-dev libbenchmark-dev ccache
-    python3-venv shellcheck)
+    openssl python3-venv shellcheck)
   if ((full)); then
     packages+=(clang libclang-rt-dev valgrind)
   fi

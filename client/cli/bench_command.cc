@@ -18,9 +18,9 @@
 #include "client/cli/numbers.h"
 #include "client/cli/random.h"
 #include "client/cli/render.h"
+#include "client/cpp/channel.h"
 #include "client/cpp/final_logit_softcap.h"
 #include "client/cpp/status_map.h"
-#include "client/cpp/transport.h"
 #include "kernels/core/status.h"
 #include "rlk/v1/server.grpc.pb.h"
 
@@ -224,8 +224,12 @@ Outcome RunBench(const Args& args) {
   if (!floor.ok()) return CallError(floor.status());
   const auto floor_stub = rlk::v1::ServerService::NewStub(
       grpc::CreateChannel(floor->address(), grpc::InsecureChannelCredentials()));
-  grpc::GenericStub health_stub(
-      grpc::CreateChannel(client::ChannelTarget(address), grpc::InsecureChannelCredentials()));
+  const auto options = ClientOptionsOf(args);
+  const auto channel = options.ok()
+                           ? client::MakeChannel(address, *options)
+                           : absl::StatusOr<std::shared_ptr<grpc::Channel>>(options.status());
+  if (!channel.ok()) return UsageError(channel.status());
+  grpc::GenericStub health_stub(*channel);
   const auto tensor = MakeRandom(kTensor);
   if (!tensor.ok()) return CallError(tensor.status());
   const client::FinalLogitSoftcapForwardArgs softcap_args{.x = tensor->ref()};

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdlib>
 
+#include "client/cli/credentials.h"
 #include "client/cli/floor_server.h"
 #include "client/cli/numbers.h"
 #include "client/cli/printable.h"
@@ -103,9 +104,11 @@ constexpr char kUsage[] = R"(rlk: calls an rlk server.
       --against ADDR            the second run's server
       --warm-up N --seed N      calls before (default 1000), of the random choices (default 1)
 
-Everywhere, also before the command: --server ADDR (host:port or unix:/path; default
-127.0.0.1:50051), --session TOKEN (default: RLK_SESSION of the environment), --timeout-ms N,
---json (one JSON document on stdout).
+Everywhere, also before the command: --server ADDR (host:port, unix:/path, or several servers:
+ipv4:HOST:PORT,HOST:PORT or dns:///host:port; default 127.0.0.1:50051), --session TOKEN (default:
+RLK_SESSION of the environment), --timeout-ms N, --json (one JSON document on stdout).
+TLS: --tls, --tls-ca FILE, --tls-cert FILE, --tls-key FILE, --tls-server-name NAME; a bearer token:
+--token-file FILE. Defaults: RLK_TLS_CA, RLK_TLS_CERT, RLK_TLS_KEY, RLK_TOKEN_FILE.
 Exit codes: 0 ok; 1 refused by the server, or a check of its answer failed; 2 wrong command line or
 file; 3 no server answers.
 )";
@@ -240,8 +243,13 @@ const std::vector<Command>& Commands() {
 
 // What every command takes, before its name as well as behind it.
 const std::vector<OptionSpec>& CommonOptions() {
-  static const std::vector<OptionSpec> options = {
-      {"--server"}, {"--session"}, {"--timeout-ms"}, {"--json", false}};
+  static const std::vector<OptionSpec> options = [] {
+    std::vector<OptionSpec> common = {
+        {"--server"}, {"--session"}, {"--timeout-ms"}, {"--json", false}};
+    const std::vector<OptionSpec> credentials = CredentialOptions();
+    common.insert(common.end(), credentials.begin(), credentials.end());
+    return common;
+  }();
   return options;
 }
 
@@ -329,6 +337,7 @@ absl::StatusOr<client::ClientOptions> ClientOptionsOf(const Args& args) {
     options.connect_timeout = std::min(options.connect_timeout, *options.default_timeout);
   }
   options.session_token = SessionToken(args);
+  RLK_RETURN_IF_ERROR(ReadCredentials(args, ServerAddress(args), options));
   return options;
 }
 

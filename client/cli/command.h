@@ -41,7 +41,7 @@ Outcome ConnectError(const absl::Status& status);
 // An error of a call: 3 when no server answers, otherwise 1.
 Outcome CallError(const absl::Status& status);
 
-// --timeout-ms and --session.
+// --timeout-ms, --session, and the credentials.
 absl::StatusOr<client::ClientOptions> ClientOptionsOf(const Args& args);
 // Connects to --server.
 absl::StatusOr<client::Client> Connect(const Args& args);

@@ -7,6 +7,7 @@
 
 #include "client/cli/command.h"
 #include "client/cli/comparison_text.h"
+#include "client/cli/credentials.h"
 #include "client/cli/numbers.h"
 #include "client/cli/value.h"
 #include "kernels/core/status.h"
@@ -99,6 +100,7 @@ absl::Status ConnectSide(const Args& args, const char* session_option, Side& sid
                        args.GetInteger("--timeout-ms", 0, 1, int64_t{1} << 31));
   if (timeout_ms > 0) options.default_timeout = std::chrono::milliseconds(timeout_ms);
   options.session_token = args.Get(session_option, SessionToken(args));
+  RLK_RETURN_IF_ERROR(ReadCredentials(args, side.address, options));
   RLK_ASSIGN_OR_RETURN(side.client, client::Client::Connect(side.address, options));
   return absl::OkStatus();
 }
@@ -159,7 +161,8 @@ Outcome DigestOutcome(const Side& left, const Side& right) {
       const auto comparison = CompareRow(left, right, rows[0]);
       if (!comparison.ok()) return CallError(comparison.status());
       json["comparison"] = MessageJson(*comparison);
-      outcome.text = "\n" + ComparisonText(*comparison);
+      outcome.text = "\n";
+      outcome.text += ComparisonText(*comparison);
     }
   }
   outcome.json = Dump(json);

@@ -1,12 +1,10 @@
 #include "client/cpp/client.h"
 
-#include <grpcpp/create_channel.h>
-#include <grpcpp/security/credentials.h>
-
 #include <condition_variable>
 #include <mutex>
 #include <utility>
 
+#include "client/cpp/channel.h"
 #include "client/cpp/client_impl.h"
 #include "client/cpp/message.h"
 #include "client/cpp/status_map.h"
@@ -17,22 +15,6 @@ namespace rlk::client {
 namespace {
 
 using Clock = std::chrono::system_clock;
-
-absl::Status CheckAddress(const std::string& address) {
-  if (address.rfind("unix:", 0) == 0) {
-    if (address.size() > 5) return absl::OkStatus();
-  } else {
-    const size_t colon = address.rfind(':');
-    const std::string port = colon == std::string::npos ? "" : address.substr(colon + 1);
-    const bool digits = !port.empty() && port.size() <= 5 &&
-                        port.find_first_not_of("0123456789") == std::string::npos;
-    if (digits && colon > 0 && std::stoi(port) >= 1 && std::stoi(port) <= 65535) {
-      return absl::OkStatus();
-    }
-  }
-  return InvalidArgument(Reason::kUnknownOption, "address", address, "host:port or unix:/path",
-                         "the address is malformed");
-}
 
 absl::Status WaitForServer(grpc::Channel& channel, const std::string& address,
                            const ClientOptions& options) {
@@ -143,25 +125,23 @@ Client& Client::operator=(Client&&) noexcept = default;
 Client::~Client() = default;
 
 absl::StatusOr<Client> Client::Connect(const std::string& address, const ClientOptions& options) {
-  RLK_RETURN_IF_ERROR(CheckAddress(address));
+  RLK_ASSIGN_OR_RETURN(const std::shared_ptr<grpc::Channel> channel, MakeChannel(address, options));
   auto impl = std::make_shared<Impl>();
   impl->options = options;
   RLK_ASSIGN_OR_RETURN(impl->methods, wire::CompileSignatures(wire::OperatorFiles()));
   for (const wire::MethodBinding& method : impl->methods) {
     impl->by_name[method.signature.method] = &method;
   }
-  grpc::ChannelArguments arguments;
-  if (options.own_connection) arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  impl->channel = grpc::CreateCustomChannel(ChannelTarget(address),
-                                            grpc::InsecureChannelCredentials(), arguments);
+  impl->channel = channel;
   RLK_RETURN_IF_ERROR(WaitForServer(*impl->channel, address, options));
   impl->stub = std::make_unique<grpc::GenericStub>(impl->channel);
   impl->server = rlk::v1::ServerService::NewStub(impl->channel);
   impl->tensors = rlk::v1::TensorService::NewStub(impl->channel);
   impl->sessions = rlk::v1::SessionService::NewStub(impl->channel);
   impl->parity = rlk::v1::ParityService::NewStub(impl->channel);
-  impl->session = std::make_unique<SessionHolder>(impl->channel, address, options.session_token,
-                                                  options.session_lease);
+  impl->session = std::make_unique<SessionHolder>(
+      impl->channel, SessionHolder::Options{address, NamesSeveral(address), options.session_token,
+                                            options.session_lease, options.token});
   return Client(std::move(impl));
 }
 

@@ -42,6 +42,16 @@ namespace rlk::client {
 // (MESSAGE_TOO_LARGE).
 inline constexpr int64_t kInlineBytesMax = int64_t{2} << 20;
 
+// Files are PEM.
+struct TlsOptions {
+  // Authorities of servers; empty takes the system's.
+  std::string ca_file = {};
+  // The client's own certificate and key, for servers with --tls-client-ca.
+  std::string cert_file = {}, key_file = {};
+  // The name that the server's certificate must have; empty: the host of the address.
+  std::string server_name = {};
+};
+
 struct ClientOptions {
   // How long Connect waits for the server. A refused connection ends the wait at once, unless
   // wait_for_server is set.
@@ -59,6 +69,11 @@ struct ClientOptions {
   // Lease of the client's own session, renewed while the client lives; 0 takes the server's
   // default.
   std::chrono::milliseconds session_lease{0};
+  // Speaks TLS; absent for servers that do not.
+  std::optional<TlsOptions> tls = std::nullopt;
+  // The bearer token that every call carries, for servers with --tokens. Refused without TLS,
+  // except to this host: others could read it.
+  std::string token = {};
 };
 
 // An attribute by its type in the message: double, int64, bool, a dtype ("output_dtype"), or an
@@ -118,8 +133,12 @@ class PendingCall {
 // UNAVAILABLE are those of gRPC's default service config.
 class Client {
  public:
-  // `address`: "host:port" (IPv6: "[::1]:port") or "unix:/path". INVALID_ARGUMENT when it is
-  // neither, UNAVAILABLE (naming the address) when no server answers.
+  // `address`: "host:port" (IPv6: "[::1]:port") or "unix:/path"; or several servers:
+  // "ipv4:HOST:PORT,HOST:PORT", "ipv6:[HOST]:PORT,...", "dns:///host:port" (all that the name
+  // stands for). Calls are then spread over those that are healthy, and repeated elsewhere where a
+  // server is lost; sessions, and with them tensors that stay or that travel in streams, are of one
+  // server, and refused (WRONG_SERVER). INVALID_ARGUMENT for another address, UNAVAILABLE (naming
+  // the address) when no server answers.
   static absl::StatusOr<Client> Connect(const std::string& address,
                                         const ClientOptions& options = {});
   Client(Client&&) noexcept;

@@ -15,6 +15,7 @@ namespace rlk::client {
 namespace {
 
 constexpr char kSessionKey[] = "rlk-session";
+constexpr char kBearerKey[] = "authorization";
 constexpr auto kCallTimeout = std::chrono::seconds(10);
 constexpr size_t kPacketBytesMax = 8192;
 
@@ -40,12 +41,10 @@ int ConnectSide(const std::string& path) {
 
 }  // namespace
 
-SessionHolder::SessionHolder(std::shared_ptr<grpc::Channel> channel, std::string address,
-                             std::string token, std::chrono::milliseconds lease)
+SessionHolder::SessionHolder(std::shared_ptr<grpc::Channel> channel, Options options)
     : stub_(rlk::v1::SessionService::NewStub(std::move(channel))),
-      address_(std::move(address)),
-      lease_(lease),
-      token_(std::move(token)) {}
+      options_(std::move(options)),
+      token_(options_.session_token) {}
 
 SessionHolder::~SessionHolder() {
   {
@@ -71,6 +70,9 @@ std::string SessionHolder::token() const {
 }
 
 void SessionHolder::Attach(grpc::ClientContext& context) const {
+  if (!options_.bearer_token.empty()) {
+    context.AddMetadata(kBearerKey, "Bearer " + options_.bearer_token);
+  }
   const std::lock_guard lock(mutex_);
   if (!token_.empty()) context.AddMetadata(kSessionKey, token_);
 }
@@ -78,7 +80,13 @@ void SessionHolder::Attach(grpc::ClientContext& context) const {
 absl::StatusOr<std::string> SessionHolder::Require() {
   const std::lock_guard opening(opening_);
   if (std::string present = token(); !present.empty()) return present;
-  absl::StatusOr<rlk::v1::OpenSessionResponse> opened = OpenBeside(SidePath(address_));
+  if (options_.several) {
+    return MakeError(
+        absl::StatusCode::kFailedPrecondition,
+        {Reason::kWrongServer, "address", options_.address, "the address of one server"},
+        "sessions, and tensors that stay or travel in streams, belong to one server");
+  }
+  absl::StatusOr<rlk::v1::OpenSessionResponse> opened = OpenBeside(SidePath(options_.address));
   if (side_ < 0) opened = OpenByCall();
   if (!opened.ok()) return opened.status();
   const std::lock_guard lock(mutex_);
@@ -115,8 +123,9 @@ absl::StatusOr<rlk::v1::OpenSessionResponse> SessionHolder::OpenBeside(const std
 absl::StatusOr<rlk::v1::OpenSessionResponse> SessionHolder::OpenByCall() {
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + kCallTimeout);
+  Attach(context);
   rlk::v1::OpenSessionRequest request;
-  request.set_lease_ms(lease_.count());
+  request.set_lease_ms(options_.lease.count());
   rlk::v1::OpenSessionResponse response;
   RLK_RETURN_IF_ERROR(FromGrpc(stub_->OpenSession(&context, request, &response)));
   return response;

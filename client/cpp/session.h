@@ -20,18 +20,27 @@ namespace rlk::client {
 // Thread-safe.
 class SessionHolder {
  public:
-  // With a `token` the session is somebody else's: it is used, and neither renewed nor closed.
-  SessionHolder(std::shared_ptr<grpc::Channel> channel, std::string address, std::string token,
-                std::chrono::milliseconds lease);
+  struct Options {
+    std::string address;
+    // The address stands for several servers: none of them can have the session.
+    bool several = false;
+    // With one the session is somebody else's: it is used, and neither renewed nor closed.
+    std::string session_token = {};
+    std::chrono::milliseconds lease{0};
+    // Of the caller; every call carries it. Empty for none.
+    std::string bearer_token = {};
+  };
+  SessionHolder(std::shared_ptr<grpc::Channel> channel, Options options);
   // Closes a session of its own.
   ~SessionHolder();
 
   // The token, empty where there is no session.
   std::string token() const;
   // The token; opens the session if there is none. On a Unix socket that has a side socket beside
-  // it, there: then the session ends with this process, however that ends.
+  // it, there: then the session ends with this process, however that ends. FAILED_PRECONDITION
+  // (kWrongServer) where the address stands for several servers.
   absl::StatusOr<std::string> Require();
-  // Puts the token, if there is one, into the metadata of a call.
+  // Puts the tokens that there are into the metadata of a call.
   void Attach(grpc::ClientContext& context) const;
 
  private:
@@ -40,8 +49,7 @@ class SessionHolder {
   void Renew(std::chrono::milliseconds interval);
 
   const std::unique_ptr<rlk::v1::SessionService::Stub> stub_;
-  const std::string address_;
-  const std::chrono::milliseconds lease_;
+  const Options options_;
   mutable std::mutex mutex_;
   std::string token_;  // guarded by mutex_
   bool own_ = false;   // guarded by mutex_

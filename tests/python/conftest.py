@@ -50,6 +50,15 @@ def find_server():
     return max(found, key=lambda path: path.stat().st_mtime), None
 
 
+def find_command():
+    """The path of `rlk`: RLK_COMMAND_BIN, or where it is built beside the server; or None."""
+    named = os.environ.get("RLK_COMMAND_BIN")
+    if named:
+        return pathlib.Path(named)
+    server, _ = find_server()
+    return server.parents[1] / "client" / "rlk" if server else None
+
+
 class Server:
     """A running rlk-server. `tcp` and `unix` are addresses as clients take them."""
 

@@ -2,25 +2,16 @@
 
 import json
 import os
-import pathlib
 import re
 import subprocess
 
 import jsonschema
 import pytest
-from conftest import ROOT, Server, find_server
+from conftest import ROOT, Server, find_command
 
 SCHEMA = json.loads((ROOT / "client" / "cli" / "bench_load.schema.json").read_text())
 SOURCE = (ROOT / "client" / "cli" / "load_kinds.cc").read_text()
 KINDS = re.findall(r'^ +\{"(\w+)", "(?!random:)', SOURCE, re.M)
-
-
-def find_command():
-    named = os.environ.get("RLK_COMMAND_BIN")
-    if named:
-        return pathlib.Path(named)
-    server, _ = find_server()
-    return server.parents[1] / "client" / "rlk" if server else None
 
 
 def bench(server, *words, code=0):

@@ -19,6 +19,7 @@ import importlib
 import importlib.metadata
 from typing import Any
 
+from rlk._channel import Tls
 from rlk._codec import CallResult
 from rlk._digest import digest, row_digests
 from rlk._checks import Gradients, Side
@@ -89,6 +90,7 @@ __all__ = [
     "ResourceExhaustedError",
     "RlkError",
     "Side",
+    "Tls",
     "UnauthenticatedError",
     "UnavailableError",
     "UnimplementedError",

@@ -9,8 +9,9 @@ from typing import Any, Callable, List, Optional, Tuple
 
 from google.protobuf.message import DecodeError
 
+from rlk._channel import Route, names_several
 from rlk._proto import session_pb2
-from rlk.errors import RlkError
+from rlk.errors import FailedPreconditionError, RlkError
 
 SERVICE = "/rlk.v1.SessionService/"
 KEY = "rlk-session"
@@ -19,6 +20,27 @@ _PACKET_BYTES_MAX = 8192
 
 # (rpc, request message, response class) -> response
 Call = Callable[[str, Any, Any], Any]
+
+
+def call_metadata(route: Route, session: Optional[str]) -> Optional[List[Tuple[str, str]]]:
+    """The tokens that a call carries; None for none."""
+    metadata = route.metadata()
+    if session is not None:
+        metadata.append((KEY, session))
+    return metadata or None
+
+
+def check_one_server(address: str) -> None:
+    """A session belongs to one server: FailedPreconditionError for an address of several."""
+    if names_several(address):
+        raise FailedPreconditionError(
+            "sessions, and tensors that stay or travel in streams, belong to one server; "
+            f"{address} stands for several",
+            reason="WRONG_SERVER",
+            field="address",
+            value=address,
+            allowed="the address of one server",
+        )
 
 
 def open_request(lease: Optional[float]) -> session_pb2.OpenSessionRequest:
@@ -55,8 +77,8 @@ def open_beside(address: str) -> Optional[Tuple[socket.socket, str]]:
 class SessionHolder:
     """Thread-safe. With a token the session is somebody else's: neither renewed nor closed."""
 
-    def __init__(self, address: str, token: Optional[str], lease: Optional[float]) -> None:
-        self._address = address
+    def __init__(self, route: Route, token: Optional[str], lease: Optional[float]) -> None:
+        self._route = route
         self._lease = lease
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -66,14 +88,14 @@ class SessionHolder:
 
     def metadata(self) -> Optional[List[Tuple[str, str]]]:
         """What every call carries."""
-        token = self.token
-        return None if token is None else [(KEY, token)]
+        return call_metadata(self._route, self.token)
 
     def require(self, call: Call) -> str:
         """The token; opens the session with ``call`` if there is none."""
         with self._lock:
             if self.token is None:
-                beside = open_beside(self._address)
+                check_one_server(self._route.address)
+                beside = open_beside(self._route.address)
                 if beside is not None:
                     self._connection, self.token = beside
                 else:

@@ -15,15 +15,10 @@ import grpc
 import grpc.aio
 
 from rlk import _codec, _session, resident
+from rlk._channel import Route, Tls, Token
 from rlk._proto import server_pb2, session_pb2
 from rlk._proto import tensor_service_pb2 as tensor_pb2
-from rlk.client import (
-    SERVER_SERVICE,
-    channel_arguments,
-    channel_target,
-    check_address,
-    list_request,
-)
+from rlk.client import SERVER_SERVICE, list_request
 from rlk.errors import FailedPreconditionError, RlkError, from_rpc_error
 from rlk.options import CallOptions, check_timeout
 from rlk.report import Record, record_from_proto
@@ -35,6 +30,8 @@ def connect(
     timeout: Optional[float] = None,
     inline_bytes_max: int = _codec.INLINE_BYTES_MAX,
     session: Optional[str] = None,
+    tls: Union[None, bool, Tls] = None,
+    token: Token = None,
     channel_options: Sequence[Tuple[str, Any]] = (),
 ) -> AsyncClient:
     """Makes an asyncio client; arguments and errors are those of :func:`rlk.connect`.
@@ -46,6 +43,8 @@ def connect(
         timeout=timeout,
         inline_bytes_max=inline_bytes_max,
         session=session,
+        tls=tls,
+        token=token,
         channel_options=channel_options,
     )
 
@@ -63,14 +62,15 @@ class AsyncClient:
         timeout: Optional[float],
         inline_bytes_max: int,
         session: Optional[str] = None,
+        tls: Union[None, bool, Tls] = None,
+        token: Token = None,
         channel_options: Sequence[Tuple[str, Any]],
     ) -> None:
-        self.address = check_address(address)
+        self._route = Route(address, tls, token, inline_bytes_max, channel_options)
+        self.address = self._route.address
         self.timeout = timeout
         self.inline_bytes_max = inline_bytes_max
-        self._channel = grpc.aio.insecure_channel(
-            channel_target(address), options=channel_arguments(channel_options)
-        )
+        self._channel = self._route.channel(grpc.aio)
         self._stubs: Dict[str, Any] = {}
         self._closed = False
         self._token = session
@@ -129,6 +129,7 @@ class AsyncClient:
         """As :meth:`rlk.Client.session`."""
         async with self._opening:
             if self._token is None:
+                _session.check_one_server(self.address)
                 beside = _session.open_beside(self.address)
                 if beside is not None:
                     self._beside, self._token = beside
@@ -229,7 +230,7 @@ class AsyncClient:
         return reply.FromString(data)
 
     def _metadata(self) -> Optional[Sequence[Tuple[str, str]]]:
-        return None if self._token is None else [(_session.KEY, self._token)]
+        return _session.call_metadata(self._route, self._token)
 
     async def _rpc(self, path: str, data: bytes, timeout: Optional[float]) -> bytes:
         if self._closed:

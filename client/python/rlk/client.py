@@ -12,6 +12,7 @@ from typing import Any, Dict, Iterator, Mapping, Optional, Sequence, Tuple, Unio
 import grpc
 
 from rlk import _checks, _codec, _session
+from rlk._channel import Route, Tls, Token
 from rlk._parity import ParityCalls
 from rlk._proto import parity_check_pb2, server_pb2
 from rlk._tensor_calls import TensorCalls
@@ -29,33 +30,6 @@ from rlk.report import Record, record_from_proto
 SERVER_SERVICE = "/rlk.v1.ServerService/"
 _keys = itertools.count(1)
 _clients: weakref.WeakValueDictionary[int, Client] = weakref.WeakValueDictionary()
-
-
-def channel_arguments(
-    extra: Sequence[Tuple[str, Any]],
-) -> Sequence[Tuple[str, Any]]:
-    """Channel arguments: gRPC's defaults, except that tensors never go through an HTTP proxy."""
-    return [("grpc.enable_http_proxy", 0), *extra]
-
-
-def check_address(address: Any) -> str:
-    """The address as gRPC takes it: "host:port" or "unix:/path"."""
-    if is_text(address) and ":" in address:
-        return str(address)
-    raise InvalidArgumentError(
-        f'{address!r} is no address; allowed: "host:port", "unix:/path"',
-        reason="ATTRIBUTE_OUT_OF_RANGE",
-        field="address",
-        value=repr(address),
-        allowed='"host:port", "unix:/path"',
-    )
-
-
-def channel_target(address: str) -> str:
-    """The address for gRPC, which would cut a path at # and ?, and take %41 for A."""
-    if not address.startswith("unix:"):
-        return address
-    return address.replace("%", "%25").replace("#", "%23").replace("?", "%3F")
 
 
 def list_request(name: Optional[str]) -> server_pb2.ListOperatorsRequest:
@@ -78,6 +52,8 @@ def connect(
     inline_bytes_max: int = _codec.INLINE_BYTES_MAX,
     session: Optional[str] = None,
     session_lease: Optional[float] = None,
+    tls: Union[None, bool, Tls] = None,
+    token: Token = None,
     channel_options: Sequence[Tuple[str, Any]] = (),
 ) -> Client:
     """Makes a client for the server at ``address``.
@@ -85,7 +61,10 @@ def connect(
     The connection is opened by the first call; :meth:`Client.wait_ready` waits for it.
 
     Args:
-        address: "host:port" or "unix:/path".
+        address: "host:port" or "unix:/path"; or several servers: "ipv4:host:port,host:port",
+            "ipv6:[host]:port,..." or "dns:///host:port". Calls are then spread over those that are
+            healthy, and repeated elsewhere where a server is lost; sessions, and with them tensors
+            that stay or travel in streams, belong to one server and are refused.
         timeout: seconds until a call fails with DeadlineExceededError, unless the call says
             otherwise; None waits for ever.
         inline_bytes_max: bytes of one request, tensors and the little around them; what is larger
@@ -94,10 +73,14 @@ def connect(
             when it needs it, keeps it alive, and closes it.
         session_lease: seconds that the client's own session outlives it by, should it not be
             closed; None takes the server's default.
+        tls: True, or a :class:`rlk.Tls`, for servers that speak TLS.
+        token: the bearer token that every call carries, or a function that returns it. Refused
+            without TLS, except to this host: others could read it.
         channel_options: further gRPC channel arguments.
 
     Raises:
-        InvalidArgumentError: the address is not of one of these forms.
+        InvalidArgumentError: the address is not of one of these forms, a file of ``tls`` cannot be
+            read, or the token would travel readable.
     """
     return Client(
         address,
@@ -105,6 +88,8 @@ def connect(
         inline_bytes_max=inline_bytes_max,
         session=session,
         session_lease=session_lease,
+        tls=tls,
+        token=token,
         channel_options=channel_options,
     )
 
@@ -141,18 +126,19 @@ class Client(TensorCalls, ParityCalls):
         inline_bytes_max: int,
         session: Optional[str] = None,
         session_lease: Optional[float] = None,
+        tls: Union[None, bool, Tls] = None,
+        token: Token = None,
         channel_options: Sequence[Tuple[str, Any]],
     ) -> None:
-        self.address = check_address(address)
+        route = Route(address, tls, token, inline_bytes_max, channel_options)
+        self.address = route.address
         self.timeout = timeout
         self.inline_bytes_max = inline_bytes_max
-        self._channel = grpc.insecure_channel(
-            channel_target(address), channel_arguments(channel_options)
-        )
+        self._channel = route.channel(grpc)
         self._stubs: Dict[str, Any] = {}
         self._lock = threading.Lock()
         self._closed = False
-        self._session = _session.SessionHolder(self.address, session, session_lease)
+        self._session = _session.SessionHolder(route, session, session_lease)
         self.key: int = next(_keys)
         _clients[self.key] = self
 
