@@ -64,9 +64,15 @@ class PreparedRows {
   Bf16Rows rows_;
 };
 
-// Outputs [begin, begin + count) of one row from their totals.
-void FinishRow(const Bf16LinearLoops& loops, const Bf16Linear& problem, int64_t row, int64_t begin,
-               int64_t count, const float* total) {
+void* At(void* data, DType dtype, int64_t index) {
+  return data == nullptr ? nullptr : static_cast<std::byte*>(data) + index * DTypeSize(dtype);
+}
+
+}  // namespace
+
+void FinishBf16Row(const Bf16Linear& problem, int64_t row, int64_t begin, int64_t count,
+                   const HostRun& run, const float* total) {
+  const Bf16LinearLoops& loops = GetBf16LinearLoops(run.isa);
   const Bf16Output& out = problem.out;
   const int64_t outputs = problem.shape.outputs;
   for (int64_t done = 0; done < count;) {
@@ -81,12 +87,6 @@ void FinishRow(const Bf16LinearLoops& loops, const Bf16Linear& problem, int64_t 
     done += piece;
   }
 }
-
-void* At(void* data, DType dtype, int64_t index) {
-  return data == nullptr ? nullptr : static_cast<std::byte*>(data) + index * DTypeSize(dtype);
-}
-
-}  // namespace
 
 void ForwardBf16Cpu(const Bf16Linear& problem, const HostRun& run) {
   const Bf16LinearLoops& loops = GetBf16LinearLoops(run.isa);
@@ -105,7 +105,7 @@ void ForwardBf16Cpu(const Bf16Linear& problem, const HostRun& run) {
         call.total_stride = kOutputGrain;
         loops.forward(call);
         for (int64_t t = 0; t < rows; ++t) {
-          FinishRow(loops, problem, first + t, n, call.columns, total.data() + t * kOutputGrain);
+          FinishBf16Row(problem, first + t, n, call.columns, run, total.data() + t * kOutputGrain);
         }
       }
     });

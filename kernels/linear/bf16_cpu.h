@@ -1,5 +1,5 @@
-// Host loops of the contract h3-det-linear-bf16-mma-v1, forward. One copy for each instruction set;
-// the bits are equal.
+// Contract h3-det-linear-bf16-mma-v1 on the host, and what other contracts of BF16 share. One copy
+// for each instruction set; the bits are equal.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +25,11 @@ void SiluVjpCpu(const float* temb, int64_t elements, const HostRun& run, float* 
 // g of outputs [begin, begin + count) of rows [first, first + rows), in FP32: [rows, count].
 void GatherGradientCpu(const GradientSource& grad, int64_t first, int64_t rows, int64_t begin,
                        int64_t count, const HostRun& run, float* g);
+
+// Outputs [begin, begin + count) of row `row` from their sums, on this thread, in the environment
+// that contracts assume.
+void FinishBf16Row(const Bf16Linear& problem, int64_t row, int64_t begin, int64_t count,
+                   const HostRun& run, const float* total);
 
 // Indices that two tensor-core steps take together.
 inline constexpr int64_t kBf16Block = 32;

@@ -60,6 +60,11 @@ void CheckDecl(const MethodDecl& decl, std::vector<std::string>& disagreements) 
       if (decl.contracts[j].id == id) say("contract ", id, " is declared twice");
     }
   }
+  const bool names_attribute = std::find(decl.attributes.begin(), decl.attributes.end(),
+                                         decl.resolved_attribute) != decl.attributes.end();
+  if (decl.resolve != nullptr && !names_attribute) {
+    say("resolves ", decl.resolved_attribute, ", which is no attribute");
+  }
   for (const Variant& variant : decl.variants) {
     if (variant.launch == nullptr) say("variant ", variant.kernel, " has no launch function");
     for (const ContractClaim& claim : variant.contracts) {

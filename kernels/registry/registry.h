@@ -52,6 +52,10 @@ struct MethodDecl {
   // Checks that descriptors cannot express; null for none. Sees host copies of nothing: shapes,
   // dtypes, attributes and the selected contract only.
   absl::Status (*validate)(const KernelArgs&) = nullptr;
+  // The integer attribute that can leave a choice to the contract, and the value that it has for a
+  // call that `validate` let pass: kernels and the report see that one. Empty and null for none.
+  std::string resolved_attribute;
+  int64_t (*resolve)(const KernelArgs&) = nullptr;
   // Checks of values: the inputs that `validate_values` reads, for which its arguments have host
   // data that nobody else can write. Null and empty for none.
   std::vector<std::string> checked_inputs;

@@ -77,6 +77,17 @@ absl::Status CheckValues(const Job& job, const KernelArgs& args) {
   return decl.validate_values(with_data);
 }
 
+// The value that the contract chose, where the call left it the choice.
+void ResolveAttribute(const Method& method, const KernelArgs& args,
+                      std::vector<AttributeValue>& attributes) {
+  if (method.decl.resolve == nullptr) return;
+  const int64_t value = method.decl.resolve(args);
+  for (size_t i = 0; i < attributes.size(); ++i) {
+    if (method.signature.attributes[i].name != method.decl.resolved_attribute) continue;
+    attributes[i].integer = value;
+  }
+}
+
 }  // namespace
 
 struct Engine::Impl {
@@ -295,6 +306,7 @@ absl::StatusOr<Executor*> Engine::Impl::Choose(Job& job) const {
   if (call.method->decl.validate != nullptr) {
     RLK_RETURN_IF_ERROR(call.method->decl.validate(selected));
   }
+  ResolveAttribute(*call.method, selected, job.checked.attributes);
   RLK_RETURN_IF_ERROR(CheckValues(job, selected));
 
   const DeviceKind kind = BackendDevice(job.selection.variant->backend);

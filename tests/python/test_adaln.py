@@ -106,3 +106,25 @@ def test_h3_v1_needs_cuda(client):
         rlk.adaln_projection_3mod(
             client, *parameters(BF16), contract="adaln_projection_3mod/h3-v1")
     assert refused.value.reason in ("CONTRACT_UNAVAILABLE", "BACKEND_UNAVAILABLE")
+
+
+def test_k128_v1_is_chosen_by_its_contract_and_takes_bf16_weights(client):
+    temb, weight, bias = parameters(BF16)
+    options = dict(contract="adaln_projection_3mod/k128-v1")
+    result = rlk.adaln_projection_3mod_table(client, temb, weight, bias, **options)
+    assert result.report.contract == options["contract"]
+    assert result.report.attributes["fold_parts"] == 1
+    expected = act_of(temb, BF16) @ weight.astype(np.float64).T + bias.astype(np.float64)
+    np.testing.assert_allclose(result.table.astype(np.float64), expected, 1e-2, 1e-2)
+    grad = make(3 * ROWS, WIDTH, seed=3)
+    gradients = rlk.adaln_projection_3mod_backward(
+        client, temb, weight, grad_gate_msa=grad, **options
+    )
+    bias_grad = np.zeros((3, 6, WIDTH))
+    bias_grad[:, CHUNKS.index("gate_msa")] = grad.reshape(ROWS, 3, WIDTH).sum(0, dtype=np.float64)
+    np.testing.assert_allclose(
+        gradients.grad_bias.astype(np.float64), bias_grad.reshape(-1), 1e-2, 1e-2
+    )
+    with pytest.raises(rlk.InvalidArgumentError) as error:
+        rlk.adaln_projection_3mod_table(client, *parameters(np.float32), **options)
+    assert error.value.field == "weight"

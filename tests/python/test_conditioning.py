@@ -95,6 +95,47 @@ def test_linear_gradients_are_folds_over_rows_and_are_carried(client):
         assert getattr(rest, name).tobytes() == getattr(whole, name).tobytes()
 
 
+def test_linear_k128_is_chosen_by_its_contract_and_folds_in_parts(client):
+    x, w = make(2, 16384, dtype=BF16), make(3, 16384, seed=1, scale=0.1, dtype=BF16)
+    options = dict(contract="det_linear/bf16-k128-v1", output_dtype="F32")
+    whole = rlk.det_linear(client, x, w, **options)
+    assert whole.report.contract == options["contract"]
+    # The contract's own choice for a reduction of this length; a quarter of it has one part.
+    assert whole.report.attributes["fold_parts"] == 4
+    columns = [np.split(tensor, 4, axis=1) for tensor in (x, w)]
+    quarters = [
+        rlk.det_linear(client, *map(np.ascontiguousarray, pair), **options)
+        for pair in zip(*columns)
+    ]
+    assert [q.report.attributes["fold_parts"] for q in quarters] == [1] * 4
+    q = [quarter.y for quarter in quarters]
+    assert ((q[0] + q[1]) + (q[2] + q[3])).tobytes() == whole.y.tobytes()
+    one = rlk.det_linear(client, x, w, fold_parts=1, **options)
+    assert one.report.attributes["fold_parts"] == 1 and one.y.tobytes() != whole.y.tobytes()
+    close(whole.y, x.astype(np.float64) @ w.T.astype(np.float64))
+    with pytest.raises(rlk.InvalidArgumentError) as error:
+        short = make(2, 128, dtype=BF16)
+        rlk.det_linear(client, short, short, fold_parts=2, **options)
+    assert (error.value.field, error.value.value) == ("fold_parts", "2")
+
+
+def test_linear_k128_gradients_are_carried_at_whole_chunks(client):
+    x, dy = make(200, 16, dtype=BF16), make(200, 5, seed=1)
+    options = dict(contract="det_linear/bf16-k128-v1", wanted=("dweight_acc", "dbias_acc"))
+    whole = rlk.det_linear_backward_weight(client, dy, x, **options)
+    first = rlk.det_linear_backward_weight(client, dy[:128], x[:128], **options)
+    carry = dict(dweight_acc_in=first.dweight_acc, dbias_acc_in=first.dbias_acc)
+    rest = rlk.det_linear_backward_weight(
+        client, dy[128:], x[128:], rows_before=128, **carry, **options
+    )
+    assert rest.dweight_acc.tobytes() == whole.dweight_acc.tobytes()
+    assert rest.dbias_acc.tobytes() == whole.dbias_acc.tobytes()
+    close(whole.dweight_acc, dy.T.astype(np.float64) @ x.astype(np.float64))
+    with pytest.raises(rlk.InvalidArgumentError) as error:
+        rlk.det_linear_backward_weight(client, dy, x, rows_before=100, **carry, **options)
+    assert error.value.field == "rows_before"
+
+
 @pytest.mark.parametrize(
     "arguments, reason, field",
     [

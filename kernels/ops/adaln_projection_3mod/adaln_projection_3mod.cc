@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/core/status.h"
+#include "kernels/linear/k128.h"
 #include "kernels/registry/golden_variant.h"
 #if defined(RLK_WITH_CUDA)
 #include "kernels/ops/adaln_projection_3mod/cuda_variants.h"
@@ -16,6 +17,7 @@ namespace {
 
 using adaln::kH3Contract;
 using adaln::Kind;
+using adaln::kK128Contract;
 using adaln::kPortableContract;
 
 constexpr char kGoldenContract[] = "adaln_projection_3mod/golden-f64";
@@ -25,8 +27,10 @@ constexpr char kH3Silu[] =
     "a = div(temb, add(1, expf(-temb))), FP32, expf of CUDA 13.0's libdevice; ";
 constexpr char kForward[] =
     "ab = cast(a) to the dtype of weight, the only rounding before the sums; table = "
-    "det_linear(ab, weight, bias) in the dtype of weight: contract h3-det-linear-bf16-mma-v1 for "
-    "BF16 weights, h3-det-linear-v1 for F32. ";
+    "det_linear(ab, weight, bias) in the dtype of weight: contract ";
+constexpr char kH3Linear[] =
+    "h3-det-linear-bf16-mma-v1 for BF16 weights, h3-det-linear-v1 for F32. ";
+constexpr char kK128Linear[] = "bf16-k128-v1, with its fold_parts. ";
 constexpr char kLayout[] =
     "Channel m 6H + c H + h of row t is element (3t + m, h) of chunk c, in the order shift_msa, "
     "scale_msa, gate_msa, shift_mlp, scale_mlp, gate_mlp.";
@@ -49,6 +53,34 @@ absl::Status GoldenBackward(const KernelArgs& args) {
   return LaunchGoldenRounded(&AdalnBackwardGolden, args);
 }
 
+bool IsBackward(const KernelArgs& args) {
+  return args.signature->direction == Direction::kBackward;
+}
+
+// Of the product that fold_parts is for.
+int64_t ReductionLength(const KernelArgs& args) {
+  const linear::Shape shape = adaln::ReadShape(args);
+  return IsBackward(args) ? shape.outputs : shape.inputs;
+}
+
+absl::Status CheckFoldParts(const KernelArgs& args) {
+  const int64_t parts = args.I64("fold_parts");
+  const auto refuse = [&](std::string allowed, std::string message) {
+    return InvalidArgument(Reason::kAttributeOutOfRange, "fold_parts", std::to_string(parts),
+                           allowed, message);
+  };
+  if (args.contract != kK128Contract) {
+    if (parts <= 1) return absl::OkStatus();
+    return refuse("0, 1", absl::StrCat("contract ", std::string(args.contract), " has one part"));
+  }
+  const int64_t length = ReductionLength(args);
+  if (parts == 0 || linear::K128PartsFit(parts, length)) return absl::OkStatus();
+  const char* allowed = "0, 1";
+  if (linear::K128PartsFit(2, length)) allowed = "0, 1, 2";
+  if (linear::K128PartsFit(4, length)) allowed = "0, 1, 2, 4";
+  return refuse(allowed, absl::StrCat("a part is whole chunks of 128: the reduction has ", length));
+}
+
 absl::Status Validate(const KernelArgs& args) {
   const linear::Shape shape = adaln::ReadShape(args);
   const auto refuse = [](const char* field, std::string value, const char* allowed,
@@ -63,12 +95,7 @@ absl::Status Validate(const KernelArgs& args) {
                   bf16 ? "a multiple of 8, D >= 8" : "a multiple of 4, D >= 4",
                   "rows must be whole 16-byte chunks");
   }
-  if (const int64_t parts = args.I64("fold_parts"); parts > 1) {
-    return InvalidArgument(Reason::kAttributeOutOfRange, "fold_parts", std::to_string(parts),
-                           "0, 1",
-                           absl::StrCat("contract ", std::string(args.contract), " has one part"));
-  }
-  return absl::OkStatus();
+  return CheckFoldParts(args);
 }
 
 // At least one gradient, and all those given of one dtype.
@@ -91,14 +118,14 @@ absl::Status ValidateBackward(const KernelArgs& args) {
 std::vector<Contract> Contracts(Kind kind, bool offer_h3) {
   std::vector<Contract> contracts;
   const bool backward = kind == Kind::kBackward;
+  const auto text = [&](const char* silu, const char* product, const char* vjp) {
+    return absl::StrCat(silu, kForward, product, backward ? kBackward : kLayout,
+                        backward ? vjp : "");
+  };
+  contracts.push_back({kPortableContract, text(kPortableSilu, kH3Linear, kPortableVjp)});
   contracts.push_back(
-      {kPortableContract, absl::StrCat(kPortableSilu, kForward, backward ? kBackward : kLayout,
-                                       backward ? kPortableVjp : "")});
-  if (offer_h3) {
-    contracts.push_back(
-        {kH3Contract,
-         absl::StrCat(kH3Silu, kForward, backward ? kBackward : kLayout, backward ? kH3Vjp : "")});
-  }
+      {kK128Contract, text(kPortableSilu, kK128Linear, kPortableVjp), "weight", {DType::kBF16}});
+  if (offer_h3) contracts.push_back({kH3Contract, text(kH3Silu, kH3Linear, kH3Vjp)});
   contracts.push_back({kGoldenContract, kGolden});
   return contracts;
 }
@@ -108,7 +135,8 @@ std::vector<Variant> HostVariants(bool backward) {
   cpu.backend = Backend::kCpu;
   cpu.kernel = backward ? "adaln_backward_cpu" : "adaln_forward_cpu";
   cpu.launch = backward ? &LaunchAdalnBackwardCpu : &LaunchAdalnForwardCpu;
-  cpu.contracts = {{kPortableContract, ClaimLevel::kL1BatchInvariant}};
+  cpu.contracts = {{kPortableContract, ClaimLevel::kL1BatchInvariant},
+                   {kK128Contract, ClaimLevel::kL1BatchInvariant}};
   Variant golden;
   golden.backend = Backend::kGolden;
   golden.kernel = backward ? "adaln_backward_golden" : "adaln_forward_golden";
@@ -143,6 +171,8 @@ MethodDecl Declare(Kind kind, bool offer_h3) {
 #endif
   for (Variant& variant : HostVariants(backward)) decl.variants.push_back(std::move(variant));
   decl.validate = backward ? &ValidateBackward : &Validate;
+  decl.resolved_attribute = "fold_parts";
+  decl.resolve = &adaln::ReadFoldParts;
   decl.golden = backward ? &AdalnBackwardGolden : &AdalnForwardGolden;
   return decl;
 }
@@ -160,6 +190,12 @@ linear::Shape ReadShape(const KernelArgs& args) {
 
 linear::SiluKind ReadSilu(const KernelArgs& args) {
   return args.contract == kH3Contract ? linear::SiluKind::kCuda : linear::SiluKind::kPortable;
+}
+
+int64_t ReadFoldParts(const KernelArgs& args) {
+  const int64_t asked = args.I64("fold_parts");
+  if (args.contract == kK128Contract) return linear::K128Parts(asked, ReductionLength(args));
+  return asked == 0 ? 1 : asked;
 }
 
 linear::Bf16Output ReadOutput(const KernelArgs& args) {

@@ -14,7 +14,7 @@ namespace rlk {
 // were found to have other bits than h3-v1 names.
 std::vector<MethodDecl> DeclareAdalnProjection3Mod(bool offer_h3);
 
-// Contract portable-v1 on the host. Uses args.pool when it is given.
+// The contracts of portable functions on the host. Uses args.pool when it is given.
 absl::Status LaunchAdalnForwardCpu(const KernelArgs& args);
 absl::Status LaunchAdalnBackwardCpu(const KernelArgs& args);
 
@@ -31,6 +31,8 @@ namespace adaln {
 enum class Kind { kForward, kForwardTable, kBackward };
 
 inline constexpr char kPortableContract[] = "adaln_projection_3mod/portable-v1";
+// BF16 weights only.
+inline constexpr char kK128Contract[] = "adaln_projection_3mod/k128-v1";
 inline constexpr char kH3Contract[] = "adaln_projection_3mod/h3-v1";
 
 // The chunks of a table, and their gradients, in order.
@@ -43,6 +45,9 @@ inline constexpr const char* kGradientNames[linear::kViews] = {"grad_shift_msa",
 // What every backend reads of a call: T rows, N = 18 H outputs, D inputs.
 linear::Shape ReadShape(const KernelArgs& args);
 linear::SiluKind ReadSilu(const KernelArgs& args);
+// The parts of the reduction (over D forward, over 18 H backward) that a call has, asked for or by
+// its contract's rule.
+int64_t ReadFoldParts(const KernelArgs& args);
 // The table or the six views.
 linear::Bf16Output ReadOutput(const KernelArgs& args);
 // The six gradients; an absent one is zero.

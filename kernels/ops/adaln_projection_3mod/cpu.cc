@@ -1,4 +1,4 @@
-// The cpu backend of adaln_projection_3mod/portable-v1.
+// The cpu backend of adaln_projection_3mod: portable-v1 and k128-v1.
 #include "kernels/linear/cpu.h"
 
 #include <algorithm>
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/linear/bf16_cpu.h"
+#include "kernels/linear/k128_cpu.h"
 #include "kernels/ops/adaln_projection_3mod/adaln_projection_3mod.h"
 
 namespace rlk {
@@ -62,6 +63,8 @@ void ForwardF32(const KernelArgs& args, const HostRun& run) {
   for (int64_t t = 0; t < shape.rows; ++t) Scatter(table.data() + t * shape.outputs, t, out);
 }
 
+bool IsK128(const KernelArgs& args) { return args.contract == adaln::kK128Contract; }
+
 void ForwardBf16(const KernelArgs& args, const HostRun& run) {
   linear::Bf16Linear problem;
   problem.shape = adaln::ReadShape(args);
@@ -70,7 +73,11 @@ void ForwardBf16(const KernelArgs& args, const HostRun& run) {
   problem.weight = args.Input("weight").as<uint16_t>();
   problem.bias = args.Input("bias").as<uint16_t>();
   problem.out = adaln::ReadOutput(args);
-  linear::ForwardBf16Cpu(problem, run);
+  if (IsK128(args)) {
+    linear::ForwardK128Cpu(problem, adaln::ReadFoldParts(args), run);
+  } else {
+    linear::ForwardBf16Cpu(problem, run);
+  }
 }
 
 void BackwardBf16(const KernelArgs& args, const HostRun& run) {
@@ -86,7 +93,11 @@ void BackwardBf16(const KernelArgs& args, const HostRun& run) {
     problem.weight = args.Input("weight").as<uint16_t>();
     problem.grad_x = {DType::kF32, grad_temb.data};
     problem.temb = args.Input("temb").as<float>();
-    linear::BackwardInputBf16Cpu(problem, run);
+    if (IsK128(args)) {
+      linear::BackwardInputK128Cpu(problem, adaln::ReadFoldParts(args), run);
+    } else {
+      linear::BackwardInputBf16Cpu(problem, run);
+    }
   }
   if (!grad_weight.present() && !grad_bias.present()) return;
   const std::vector<uint16_t> ab = SiluBf16(args, shape, run);
@@ -96,7 +107,7 @@ void BackwardBf16(const KernelArgs& args, const HostRun& run) {
   problem.x = ab.data();
   problem.grad_weight = {grad_weight.dtype, grad_weight.data};
   problem.grad_bias = {grad_bias.dtype, grad_bias.data};
-  linear::BackwardWeightBf16Cpu(problem, run);
+  (IsK128(args) ? linear::BackwardWeightK128Cpu : linear::BackwardWeightBf16Cpu)(problem, run);
 }
 
 void BackwardF32(const KernelArgs& args, const HostRun& run) {

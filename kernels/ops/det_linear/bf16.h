@@ -1,4 +1,4 @@
-// Contract h3-det-linear-bf16-mma-v1 of det_linear: what its backends share.
+// The contracts of BF16 operands of det_linear: what their backends share.
 #pragma once
 
 #include "kernels/linear/bf16_problem.h"

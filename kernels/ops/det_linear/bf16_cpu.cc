@@ -1,9 +1,10 @@
-// The cpu backend of h3-det-linear-bf16-mma-v1, and its calls as kernels/linear takes them.
+// The cpu backend of the contracts of BF16 operands, and their calls as kernels/linear takes them.
 #include "kernels/linear/bf16_cpu.h"
 
 #include <vector>
 
 #include "kernels/linear/cpu.h"
+#include "kernels/linear/k128_cpu.h"
 #include "kernels/ops/det_linear/bf16.h"
 
 namespace rlk {
@@ -68,6 +69,8 @@ linear::Bf16BackwardWeight ReadBf16BackwardWeight(const KernelArgs& args) {
 
 namespace {
 
+using det_linear::Kind;
+
 // Replaces the source of the gradient by g where there is an activation.
 template <typename Problem>
 void ApplyActivation(const KernelArgs& args, const linear::HostRun& run, Problem& problem,
@@ -81,10 +84,18 @@ void ApplyActivation(const KernelArgs& args, const linear::HostRun& run, Problem
   problem.grad = det_linear::GradientInMemory(g, problem.shape.outputs);
 }
 
+bool IsK128(const KernelArgs& args) { return args.contract == det_linear::kK128Contract; }
+
 }  // namespace
 
 absl::Status RunDetLinearBf16ForwardCpu(const KernelArgs& args, Isa isa) {
-  linear::ForwardBf16Cpu(det_linear::ReadBf16Forward(args), {args.pool, isa});
+  const linear::HostRun run{args.pool, isa};
+  const linear::Bf16Linear problem = det_linear::ReadBf16Forward(args);
+  if (IsK128(args)) {
+    linear::ForwardK128Cpu(problem, det_linear::ReadFoldParts(args, Kind::kForward), run);
+  } else {
+    linear::ForwardBf16Cpu(problem, run);
+  }
   return absl::OkStatus();
 }
 
@@ -93,7 +104,12 @@ absl::Status RunDetLinearBf16BackwardInputCpu(const KernelArgs& args, Isa isa) {
   std::vector<float> storage;
   linear::Bf16BackwardInput problem = det_linear::ReadBf16BackwardInput(args);
   ApplyActivation(args, run, problem, storage);
-  linear::BackwardInputBf16Cpu(problem, run);
+  if (IsK128(args)) {
+    const int64_t parts = det_linear::ReadFoldParts(args, Kind::kBackwardInput);
+    linear::BackwardInputK128Cpu(problem, parts, run);
+  } else {
+    linear::BackwardInputBf16Cpu(problem, run);
+  }
   return absl::OkStatus();
 }
 
@@ -102,7 +118,7 @@ absl::Status RunDetLinearBf16BackwardWeightCpu(const KernelArgs& args, Isa isa) 
   std::vector<float> storage;
   linear::Bf16BackwardWeight problem = det_linear::ReadBf16BackwardWeight(args);
   ApplyActivation(args, run, problem, storage);
-  linear::BackwardWeightBf16Cpu(problem, run);
+  (IsK128(args) ? linear::BackwardWeightK128Cpu : linear::BackwardWeightBf16Cpu)(problem, run);
   return absl::OkStatus();
 }
 

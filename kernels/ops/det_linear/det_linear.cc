@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/core/status.h"
+#include "kernels/linear/k128.h"
 #include "kernels/registry/golden_variant.h"
 #if defined(RLK_WITH_CUDA)
 #include "kernels/ops/det_linear/bf16_cuda_variants.h"
@@ -17,6 +18,7 @@ namespace {
 using det_linear::kBf16Contract;
 using det_linear::kFp32Contract;
 using det_linear::Kind;
+using det_linear::kK128Contract;
 using linear::Activation;
 
 constexpr char kGoldenContract[] = "det_linear/golden-f64";
@@ -44,6 +46,32 @@ constexpr char kBackwardWeight[] =
     "dweight_acc[n,k] = A: A = carry or +0; rows ascending A = fma(g[t,n], x[t,k], A). "
     "dbias_acc[n] = A: A = carry or +0; rows ascending A = add(A, g[t,n]). grad_weight and "
     "grad_bias are one cast of them. Can be carried at any row.";
+constexpr char kK128Sums[] =
+    "BF16 operands, K a multiple of 8. A sum over a reduction of R pairs: chunk(k0): c = +0; for i "
+    "= "
+    "0 .. 7: c = the tensor-core step t25x16 from c of the 16 products k0 + 16i .. k0 + 16i + 15; "
+    "operands beyond R are +0, steps without any are left out. run(lo, hi): Q = +0; for k0 = lo, "
+    "lo "
+    "+ 128, .. < hi: Q = add(Q, chunk(k0)). ";
+constexpr char kK128Parts[] =
+    "total = run(0, R) with fold_parts 1; run(0, R/2) + run(R/2, R) with 2; (q0 + q1) + (q2 + q3) "
+    "over equal quarters with 4. 2 and 4 need R % (128 parts) = 0; the default is 4 where R % 512 "
+    "= "
+    "0 and R >= 16384, else 1. ";
+constexpr char kK128Forward[] =
+    "R = K. pre = v = add(total, bias32 or +0); y = cast(act(v)), silu(v) = mul(v, sigmoid(v)).";
+constexpr char kK128Gradient[] =
+    "BF16 g without an activation: the sum as it is. FP32 g: g0 = bf16(g), g1 = bf16(sub(g, g0)), "
+    "g2 "
+    "= bf16(sub(sub(g, g0), g1)); a chunk has 8 steps with g2, then 8 with g1, then 8 with g0. ";
+constexpr char kK128BackwardInput[] = "grad_x[t,k] = total over n of (g[t,n], w[n,k]), R = N.";
+constexpr char kK128BackwardWeight[] =
+    "dweight_acc[n,k] = run(0, T) over rows of (g[t,n], x[t,k]), from Q = carry or +0. "
+    "dbias_acc[n] = A: A = carry or +0; for each 128 rows P = +0; rows ascending P = add(P, "
+    "g[t,n]); "
+    "A = add(A, P). grad_weight and grad_bias are one cast of them. Can be carried after a "
+    "multiple "
+    "of 128 rows.";
 constexpr char kGolden[] =
     "FP64, rounded once to the dtype of the output. The reference of accuracy; its bits depend on "
     "the C library.";
@@ -117,9 +145,23 @@ std::string Arithmetic(Kind kind, bool bf16) {
   return absl::StrCat(kCommon, bf16 ? kBf16Operands : "", kGradient, kBackwardWeight);
 }
 
+std::string K128Arithmetic(Kind kind) {
+  switch (kind) {
+    case Kind::kForward:
+      return absl::StrCat(kCommon, kK128Sums, kK128Parts, kK128Forward);
+    case Kind::kBackwardInput:
+      return absl::StrCat(kCommon, kK128Sums, kK128Parts, kGradient, kK128Gradient,
+                          kK128BackwardInput);
+    case Kind::kBackwardWeight:
+      break;
+  }
+  return absl::StrCat(kCommon, kK128Sums, kGradient, kK128Gradient, kK128BackwardWeight);
+}
+
 std::vector<Contract> Contracts(const MethodFacts& facts) {
   return {{kFp32Contract, Arithmetic(facts.kind, false), facts.operand, {DType::kF32}},
           {kBf16Contract, Arithmetic(facts.kind, true), facts.operand, {DType::kBF16}},
+          {kK128Contract, K128Arithmetic(facts.kind), facts.operand, {DType::kBF16}},
           {kGoldenContract, kGolden}};
 }
 
@@ -163,20 +205,46 @@ absl::Status CheckPre(const KernelArgs& args) {
                                   "without an activation nothing reads it");
 }
 
+// fold_parts where the contract has them.
+absl::Status CheckFoldParts(const KernelArgs& args, Kind kind) {
+  const int64_t parts = args.I64("fold_parts");
+  const auto refuse = [&](std::string allowed, std::string message) {
+    return InvalidArgument(Reason::kAttributeOutOfRange, "fold_parts", std::to_string(parts),
+                           allowed, message);
+  };
+  if (args.contract == kFp32Contract || args.contract == kBf16Contract) {
+    if (parts <= 1) return absl::OkStatus();
+    return refuse("0, 1", absl::StrCat("contract ", std::string(args.contract), " has one part"));
+  }
+  if (parts == 3) return refuse("0, 1, 2, 4", "a sum has 1, 2 or 4 parts");
+  if (args.contract != kK128Contract || parts == 0) return absl::OkStatus();
+  const linear::Shape shape = det_linear::ReadShape(args, kind);
+  const int64_t length = kind == Kind::kForward ? shape.inputs : shape.outputs;
+  if (linear::K128PartsFit(parts, length)) return absl::OkStatus();
+  return refuse(linear::K128PartsFit(2, length) ? "0, 1, 2" : "0, 1",
+                absl::StrCat("a part is whole chunks of 128: ", kind == Kind::kForward ? "K" : "N",
+                             " = ", length));
+}
+
+absl::Status CheckRowsBefore(const KernelArgs& args) {
+  const int64_t rows = args.I64("rows_before");
+  if (args.contract != kK128Contract || rows % linear::kK128Chunk == 0) return absl::OkStatus();
+  return InvalidArgument(
+      Reason::kAttributeOutOfRange, "rows_before", std::to_string(rows), "a multiple of 128",
+      absl::StrCat("contract ", std::string(args.contract), " carries whole chunks of rows"));
+}
+
 template <Kind kKind>
 absl::Status Validate(const KernelArgs& args) {
   RLK_RETURN_IF_ERROR(CheckSizes(args, kKind));
   if constexpr (kKind != Kind::kForward) RLK_RETURN_IF_ERROR(CheckPre(args));
-  if constexpr (kKind != Kind::kBackwardWeight) {
-    const int64_t parts = args.I64("fold_parts");
-    const bool one_part = args.contract == kFp32Contract || args.contract == kBf16Contract;
-    if (one_part && parts > 1) {
-      return InvalidArgument(
-          Reason::kAttributeOutOfRange, "fold_parts", std::to_string(parts), "0, 1",
-          absl::StrCat("contract ", std::string(args.contract), " has one part"));
-    }
-  }
-  return absl::OkStatus();
+  if constexpr (kKind == Kind::kBackwardWeight) return CheckRowsBefore(args);
+  return CheckFoldParts(args, kKind);
+}
+
+template <Kind kKind>
+int64_t FoldParts(const KernelArgs& args) {
+  return det_linear::ReadFoldParts(args, kKind);
 }
 
 absl::Status (*ValidateOf(Kind kind))(const KernelArgs&) {
@@ -201,7 +269,8 @@ std::vector<Variant> HostVariants(const MethodFacts& facts) {
   Variant bf16 = cpu;
   bf16.kernel = absl::StrCat("det_linear_bf16_", facts.kernel, "_cpu");
   bf16.launch = facts.bf16_cpu;
-  bf16.contracts = {{kBf16Contract, ClaimLevel::kL1BatchInvariant}};
+  bf16.contracts = {{kBf16Contract, ClaimLevel::kL1BatchInvariant},
+                    {kK128Contract, ClaimLevel::kL1BatchInvariant}};
   Variant golden;
   golden.backend = Backend::kGolden;
   golden.kernel = absl::StrCat("det_linear_", facts.kernel, "_golden");
@@ -229,6 +298,11 @@ std::vector<MethodDecl> DeclareDetLinear() {
 #endif
     for (Variant& variant : HostVariants(facts)) decl.variants.push_back(std::move(variant));
     decl.validate = ValidateOf(facts.kind);
+    if (facts.kind != Kind::kBackwardWeight) {
+      decl.resolved_attribute = "fold_parts";
+      decl.resolve = facts.kind == Kind::kForward ? &FoldParts<Kind::kForward>
+                                                  : &FoldParts<Kind::kBackwardInput>;
+    }
     decl.golden = facts.golden;
     decls.push_back(std::move(decl));
   }

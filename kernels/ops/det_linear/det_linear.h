@@ -23,7 +23,7 @@ absl::Status RunDetLinearFp32ForwardCpu(const KernelArgs& args, Isa isa);
 absl::Status RunDetLinearFp32BackwardInputCpu(const KernelArgs& args, Isa isa);
 absl::Status RunDetLinearFp32BackwardWeightCpu(const KernelArgs& args, Isa isa);
 
-// Contract h3-det-linear-bf16-mma-v1 on the host, in the same way.
+// The contracts of BF16 operands on the host, in the same way; args.contract tells which.
 absl::Status LaunchDetLinearBf16ForwardCpu(const KernelArgs& args);
 absl::Status LaunchDetLinearBf16BackwardInputCpu(const KernelArgs& args);
 absl::Status LaunchDetLinearBf16BackwardWeightCpu(const KernelArgs& args);
@@ -45,10 +45,13 @@ inline constexpr char kFp32Contract[] = "det_linear/h3-det-linear-v1";
 
 // For BF16 operands.
 inline constexpr char kBf16Contract[] = "det_linear/h3-det-linear-bf16-mma-v1";
+inline constexpr char kK128Contract[] = "det_linear/bf16-k128-v1";
 
 // What every backend reads of a call.
 linear::Shape ReadShape(const KernelArgs& args, Kind kind);
 linear::Activation ReadActivation(const KernelArgs& args);
+// The parts of the reduction that a call has, asked for or by its contract's rule.
+int64_t ReadFoldParts(const KernelArgs& args, Kind kind);
 
 linear::Operand OperandOf(const TensorView& tensor);
 linear::Result ResultOf(const MutableTensorView& tensor);

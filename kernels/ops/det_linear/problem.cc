@@ -1,4 +1,5 @@
 // Calls of det_linear as kernels/linear takes them.
+#include "kernels/linear/k128.h"
 #include "kernels/ops/det_linear/det_linear.h"
 
 namespace rlk::det_linear {
@@ -15,6 +16,13 @@ linear::Shape ReadShape(const KernelArgs& args, Kind kind) {
 
 linear::Activation ReadActivation(const KernelArgs& args) {
   return static_cast<linear::Activation>(args.I64("activation"));
+}
+
+int64_t ReadFoldParts(const KernelArgs& args, Kind kind) {
+  const int64_t asked = args.I64("fold_parts");
+  if (args.contract != kK128Contract) return asked == 0 ? 1 : asked;
+  const linear::Shape shape = ReadShape(args, kind);
+  return linear::K128Parts(asked, kind == Kind::kForward ? shape.inputs : shape.outputs);
 }
 
 linear::Operand OperandOf(const TensorView& tensor) { return {tensor.dtype, tensor.data}; }

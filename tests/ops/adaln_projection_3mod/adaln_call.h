@@ -1,4 +1,5 @@
-// Calls of adaln_projection_3mod for tests, and its contract portable-v1 written line by line.
+// Calls of adaln_projection_3mod for tests, and its contracts portable-v1 and k128-v1 written line
+// by line.
 #pragma once
 
 #include <string>
@@ -6,6 +7,7 @@
 
 #include "kernels/ops/adaln_projection_3mod/adaln_projection_3mod.h"
 #include "tests/ops/det_linear/bf16_emulation.h"
+#include "tests/ops/det_linear/k128_emulation.h"
 #include "tests/support/op_call.h"
 
 namespace rlk::test {
@@ -20,10 +22,10 @@ struct AdalnSize {
 
 // Normal values; the six gradients in `grad`.
 inline OpCall MakeAdalnCall(const std::string& method, AdalnSize size, DType weight, DType grad,
-                            uint32_t seed) {
+                            uint32_t seed, const char* contract = adaln::kPortableContract) {
   OpCall call;
   call.method = method;
-  call.contract = adaln::kPortableContract;
+  call.contract = contract;
   const int64_t outputs = 18 * size.width;
   call.inputs["temb"] = NormalTensor(DType::kF32, {size.rows, size.inputs}, 2.0f, ++seed);
   call.inputs["weight"] = NormalTensor(weight, {outputs, size.inputs}, 0.4f, ++seed);
@@ -72,9 +74,15 @@ inline std::vector<float> EmulatedTable(const OpCall& call, AdalnSize size) {
   std::vector<float> table(rows * outputs);
   for (size_t i = 0; i < table.size(); ++i) {
     const size_t t = i / outputs, n = i % outputs;
-    const float dot = bf16 ? EmulatedBf16Dot(&x_bits[t * inputs], &w_bits[n * inputs], inputs)
-                           : EmulatedDot(&act[t * inputs], &w[n * inputs], inputs);
-    table[i] = dot + bias[n];
+    if (call.contract == adaln::kK128Contract) {
+      table[i] = K128Total({{&x_bits[t * inputs], 1}}, {&w_bits[n * inputs], 1}, inputs,
+                           K128PartsOf(call, inputs));
+    } else if (bf16) {
+      table[i] = EmulatedBf16Dot(&x_bits[t * inputs], &w_bits[n * inputs], inputs);
+    } else {
+      table[i] = EmulatedDot(&act[t * inputs], &w[n * inputs], inputs);
+    }
+    table[i] = table[i] + bias[n];
   }
   return table;
 }
@@ -94,6 +102,14 @@ inline OpOutputs EmulateAdalnForward(const OpCall& call, AdalnSize size) {
   return outputs;
 }
 
+// Whether the gradients that are given are F32.
+inline bool AdalnGradIsF32(const OpCall& call) {
+  for (const char* name : adaln::kGradientNames) {
+    if (call.input(name).present()) return call.input(name).dtype == DType::kF32;
+  }
+  return false;
+}
+
 inline OpOutputs EmulateAdalnBackward(const OpCall& call, AdalnSize size) {
   const auto rows = static_cast<size_t>(size.rows), inputs = static_cast<size_t>(size.inputs);
   const auto width = static_cast<size_t>(size.width), outputs = 18 * width;
@@ -106,15 +122,24 @@ inline OpOutputs EmulateAdalnBackward(const OpCall& call, AdalnSize size) {
       if (AdalnChunk(n, width) == c) g[i] = grad[AdalnElement(t, n, width)];
     }
   }
+  const bool k128 = call.contract == adaln::kK128Contract, wide = AdalnGradIsF32(call);
   std::vector<float> grad_temb =
-      EmulatedGradX(g, OpValues(call.input("weight")), rows, outputs, inputs);
+      k128 ? K128GradX(g, wide, Bits(call.input("weight")), rows, outputs, inputs,
+                       K128PartsOf(call, outputs))
+           : EmulatedGradX(g, OpValues(call.input("weight")), rows, outputs, inputs);
   const std::vector<float> temb = OpValues(call.input("temb"));
   for (size_t i = 0; i < grad_temb.size(); ++i) {
     const float s = arith::Sigmoid(temb[i]);
     grad_temb[i] = grad_temb[i] * (s * std::fmaf(temb[i], 1.0f - s, 1.0f));
   }
   std::vector<float> dw(outputs * inputs, 0.0f), db(outputs, 0.0f);
-  EmulatedWeightFold(g, EmulatedAct(call), rows, dw, db);
+  const std::vector<float> act = EmulatedAct(call);
+  if (k128) {
+    K128WeightFold(g, wide, Bits(MakeOpTensor(DType::kBF16, {size.rows, size.inputs}, act)), rows,
+                   dw, db);
+  } else {
+    EmulatedWeightFold(g, act, rows, dw, db);
+  }
   const DType dtype = call.input("weight").dtype;
   return {{"grad_temb", StoredF32(grad_temb)},
           {"grad_weight", Stored(dtype, dw)},

@@ -1,6 +1,6 @@
 // The stored digests of det_linear with BF16 operands and of adaln_projection_3mod,
-// tests/golden/digests_bf16.json, which has their definition. Read by the tests of the cpu backend
-// and of the GPU.
+// tests/golden/digests_bf16.json and digests_bf16_k128.json, which have their definition. Read by
+// the tests of the cpu backend and of the GPU.
 #pragma once
 
 #include <map>
@@ -34,6 +34,7 @@ inline OpCall Bf16DigestCall(const nlohmann::json& c) {
     call = MakeAdalnCall(method, {rows, outputs / 18, inputs}, weight, wide, 0);
   }
   call.contract = op + "/" + c.at("contract").get<std::string>();
+  if (c.contains("fold_parts")) call.integers["fold_parts"] = c.at("fold_parts");
   const auto congruent = [&](const std::string& name, uint32_t seed, float scale, DType dtype) {
     const auto found = call.inputs.find(name);
     if (found == call.inputs.end()) return;

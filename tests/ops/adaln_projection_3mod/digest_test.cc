@@ -8,15 +8,13 @@ namespace {
 
 OpOutputs RunIsa(const OpCall& call, Isa isa) {
   if (call.method.rfind("adaln", 0) == 0) return RunAdalnIsa(call, isa);
-  return RunOpWith(call, [&](const KernelArgs& args) {
-    if (call.method == kLinearMethods[0]) return RunDetLinearBf16ForwardCpu(args, isa);
-    return call.method == kLinearMethods[1] ? RunDetLinearBf16BackwardInputCpu(args, isa)
-                                            : RunDetLinearBf16BackwardWeightCpu(args, isa);
-  });
+  return RunBf16LinearIsa(call, isa);
 }
 
-TEST(Bf16Digests, AreTheStoredOnes) {
-  const std::vector<Bf16DigestCase> cases = Bf16DigestCases(LoadGolden("digests_bf16.json"));
+class Bf16Digests : public testing::TestWithParam<const char*> {};
+
+TEST_P(Bf16Digests, AreTheStoredOnes) {
+  const std::vector<Bf16DigestCase> cases = Bf16DigestCases(LoadGolden(GetParam()));
   EXPECT_GE(cases.size(), 40u);
   for (const Bf16DigestCase& c : cases) {
     for (Isa isa : AvailableIsas()) {
@@ -26,11 +24,14 @@ TEST(Bf16Digests, AreTheStoredOnes) {
   }
 }
 
-TEST(Bf16Digests, SeeOneChangedWeight) {
-  Bf16DigestCase c = Bf16DigestCases(LoadGolden("digests_bf16.json")).front();
+TEST_P(Bf16Digests, SeeOneChangedWeight) {
+  Bf16DigestCase c = Bf16DigestCases(LoadGolden(GetParam())).front();
   c.call.inputs["weight"].bytes[1] ^= std::byte{1};
   EXPECT_NE(OpDigests(c.call, RunOpCpu(c.call)), c.digests);
 }
+
+INSTANTIATE_TEST_SUITE_P(Files, Bf16Digests,
+                         testing::Values("digests_bf16.json", "digests_bf16_k128.json"));
 
 }  // namespace
 }  // namespace rlk::test

@@ -11,21 +11,9 @@
 namespace rlk::test {
 namespace {
 
-constexpr const char* kContract = "det_linear/h3-det-linear-bf16-mma-v1";
-
-// As MakeLinearCall, with BF16 operands; grad_y in `grad`, the output in `output`.
 OpCall MakeBf16Call(const std::string& method, LinearSize size, int64_t activation, DType wide,
                     uint32_t seed) {
-  OpCall call = MakeLinearCall(method, size, activation, true, seed);
-  call.contract = kContract;
-  for (const char* name : {"x", "weight", "bias", "grad_y"}) {
-    if (!call.input(name).present()) continue;
-    const bool gradient = std::string(name) == "grad_y";
-    call.inputs[name] = MakeOpTensor(gradient ? wide : DType::kBF16, call.input(name).shape,
-                                     OpValues(call.input(name)));
-  }
-  if (method != kLinearMethods[2]) call.integers["output_dtype"] = static_cast<int64_t>(wide);
-  return call;
+  return MakeBf16LinearCall(kBf16LinearContract, method, size, activation, wide, true, seed);
 }
 
 OpOutputs EmulateBf16(const OpCall& call, LinearSize size) {
@@ -58,14 +46,6 @@ OpOutputs EmulateBf16(const OpCall& call, LinearSize size) {
           {"dbias_acc", StoredF32(db)}};
 }
 
-OpOutputs RunBf16Isa(const OpCall& call, Isa isa) {
-  return RunOpWith(call, [&](const KernelArgs& args) {
-    if (call.method == kLinearMethods[0]) return RunDetLinearBf16ForwardCpu(args, isa);
-    return call.method == kLinearMethods[1] ? RunDetLinearBf16BackwardInputCpu(args, isa)
-                                            : RunDetLinearBf16BackwardWeightCpu(args, isa);
-  });
-}
-
 class Bf16Linear : public testing::TestWithParam<const char*> {};
 
 TEST_P(Bf16Linear, EqualsTheContract) {
@@ -81,7 +61,7 @@ TEST_P(Bf16Linear, EqualsTheContract) {
         const OpOutputs expected = EmulateBf16(call, size);
         ExpectSameOp(RunOpCpu(call), expected, LinearName(call, size));
         for (Isa isa : AvailableIsas()) {
-          ExpectSameOp(RunBf16Isa(call, isa), expected, LinearName(call, size));
+          ExpectSameOp(RunBf16LinearIsa(call, isa), expected, LinearName(call, size));
         }
         if (HasFatalFailure()) return;
       }
@@ -107,7 +87,7 @@ TEST_P(Bf16Linear, ExtremeValuesFollowTheOperations) {
     }
     const OpOutputs expected = EmulateBf16(call, size);
     for (Isa isa : AvailableIsas()) {
-      ExpectSameOp(RunBf16Isa(call, isa), expected, LinearName(call, size));
+      ExpectSameOp(RunBf16LinearIsa(call, isa), expected, LinearName(call, size));
     }
   }
 }
@@ -125,20 +105,13 @@ TEST(Bf16LinearRows, ARowAloneEqualsTheRowInAnyBatch) {
   const LinearSize all_size = {257, 33, 136};
   const OpCall all = MakeBf16Call(kLinearMethods[0], all_size, kSilu, DType::kBF16, 3);
   const OpOutputs whole = RunOpCpu(all);
-  const auto row_of = [](const OpOutputs& outputs, int64_t row, int64_t rows) {
-    OpOutputs cut;
-    for (const auto& [name, bytes] : outputs) {
-      const int64_t size = static_cast<int64_t>(bytes.size()) / rows;
-      cut[name] = {bytes.begin() + row * size, bytes.begin() + (row + 1) * size};
-    }
-    return cut;
-  };
   for (int64_t rows = 1; rows <= 130; ++rows) {
     const OpOutputs part = RunOpCpu(LinearRowsOf(all, 0, rows));
     for (int64_t row : {int64_t{0}, rows / 2, rows - 1}) {
-      ExpectSameOp(row_of(part, row, rows), row_of(whole, row, 257), std::to_string(rows));
+      ExpectSameOp(LinearOutputRow(part, row, rows), LinearOutputRow(whole, row, 257),
+                   std::to_string(rows));
     }
-    ExpectSameOp(RunOpCpu(LinearRowsOf(all, rows, 1)), row_of(whole, rows, 257), "alone");
+    ExpectSameOp(RunOpCpu(LinearRowsOf(all, rows, 1)), LinearOutputRow(whole, rows, 257), "alone");
   }
 }
 

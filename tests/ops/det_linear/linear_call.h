@@ -55,6 +55,41 @@ inline OpCall MakeLinearCall(const std::string& method, LinearSize size, int64_t
   return call;
 }
 
+inline constexpr const char* kBf16LinearContract = "det_linear/h3-det-linear-bf16-mma-v1";
+inline constexpr const char* kK128LinearContract = "det_linear/bf16-k128-v1";
+
+// The same with BF16 operands, under one of their contracts; grad_y, y and grad_x in `wide`.
+inline OpCall MakeBf16LinearCall(const char* contract, const std::string& method, LinearSize size,
+                                 int64_t activation, DType wide, bool extras, uint32_t seed) {
+  OpCall call = MakeLinearCall(method, size, activation, extras, seed);
+  call.contract = contract;
+  for (const char* name : {"x", "weight", "bias", "grad_y"}) {
+    if (!call.input(name).present()) continue;
+    const DType dtype = std::string(name) == "grad_y" ? wide : DType::kBF16;
+    call.inputs[name] = MakeOpTensor(dtype, call.input(name).shape, OpValues(call.input(name)));
+  }
+  if (method != kLinearMethods[2]) call.integers["output_dtype"] = static_cast<int64_t>(wide);
+  return call;
+}
+
+inline OpOutputs RunBf16LinearIsa(const OpCall& call, Isa isa) {
+  return RunOpWith(call, [&](const KernelArgs& args) {
+    if (call.method == kLinearMethods[0]) return RunDetLinearBf16ForwardCpu(args, isa);
+    return call.method == kLinearMethods[1] ? RunDetLinearBf16BackwardInputCpu(args, isa)
+                                            : RunDetLinearBf16BackwardWeightCpu(args, isa);
+  });
+}
+
+// Row `row` of outputs that have one for each of `rows`.
+inline OpOutputs LinearOutputRow(const OpOutputs& outputs, int64_t row, int64_t rows) {
+  OpOutputs cut;
+  for (const auto& [name, bytes] : outputs) {
+    const auto size = static_cast<int64_t>(bytes.size()) / rows;
+    cut[name] = {bytes.begin() + row * size, bytes.begin() + (row + 1) * size};
+  }
+  return cut;
+}
+
 inline OpOutputs RunLinearIsa(const OpCall& call, Isa isa) {
   return RunOpWith(call, [&](const KernelArgs& args) {
     if (call.method == kLinearMethods[0]) return RunDetLinearFp32ForwardCpu(args, isa);

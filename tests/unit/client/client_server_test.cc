@@ -164,6 +164,29 @@ TEST_P(ClientServerTest, LinearLayersGiveWhatIsWanted) {
   EXPECT_NE(ComputeDigest(second->dweight_acc->view()), ComputeDigest(first->dweight_acc->view()));
 }
 
+TEST_P(ClientServerTest, AContractIsChosenByItsIdAndItsChoicesAreReported) {
+  Tensor x = *Tensor::Allocate(DType::kBF16, {2, 16384});
+  Tensor w = *Tensor::Allocate(DType::kBF16, {3, 16384});
+  for (Tensor* tensor : {&x, &w}) {
+    uint16_t next = 0x3f00;
+    for (uint16_t& bits : tensor->mutable_as<uint16_t>()) {
+      next = static_cast<uint16_t>(next * 5 % 0x1ff + 0x3e00);
+      bits = next;
+    }
+  }
+  DetLinearForwardArgs args{.x = x.ref(), .weight = w.ref()};
+  args.output_dtype = DType::kF32;
+  args.options.set_contract("det_linear/bf16-k128-v1");
+  const auto chosen = DetLinearForward(client(), args);
+  ASSERT_TRUE(chosen.ok()) << chosen.status();
+  EXPECT_EQ(chosen->report->contract(), args.options.contract());
+  EXPECT_EQ(chosen->report->attributes().at("fold_parts").integer(), 4);
+  args.fold_parts = 4;
+  const auto asked = DetLinearForward(client(), args);
+  ASSERT_TRUE(asked.ok()) << asked.status();
+  EXPECT_EQ(ComputeDigest(asked->y->view()), ComputeDigest(chosen->y->view()));
+}
+
 TEST_P(ClientServerTest, TimestepsAreEmbeddedAndConditionTheMlp) {
   Tensor t = *Tensor::Allocate(DType::kF32, std::vector<int64_t>{2});
   t.mutable_as<float>()[0] = 0.25f;

@@ -130,6 +130,28 @@ TEST_F(EngineVerification, ValuesAreCheckedBeforeTheLaunch) {
   EXPECT_EQ(control->arrivals(FakePoint::kBegin), launches);
 }
 
+// A choice that a call leaves to its contract is made before the launch, and reported.
+TEST_F(EngineVerification, ReportsTheValueThatTheContractChose) {
+  Start();
+  MethodDecl decl = registry->Find("toy.rich")->decl;
+  decl.resolved_attribute = "count";
+  decl.resolve = [](const KernelArgs& args) {
+    return args.I64("count") == 8 ? args.Input("a").elements() : args.I64("count");
+  };
+  const Method chosen{decl, registry->Find("toy.rich")->signature};
+  for (const auto& [given, effective] : {std::pair{8, 4}, std::pair{16, 16}}) {
+    Call call;
+    call.method = &chosen;
+    call.inputs = {test::ZeroTensor(test::Rich::kA, DType::kF32, {4})};
+    call.attributes = {{.spec = test::Rich::kCount, .integer = given},
+                       {.spec = test::Rich::kRequired, .number = 1}};
+    const auto result = Execute(*engine, std::move(call));
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(result->report.attributes[test::Rich::kCount].integer, effective);
+    EXPECT_EQ(result->report.attributes[test::Rich::kRequired].number, 1);
+  }
+}
+
 TEST_F(EngineVerification, ReferenceIsBoundedAndSometimesNotThere) {
   options.limits.reference_elements_max = 100;
   Start();

@@ -106,6 +106,12 @@ TEST(Registry, BindNamesBothSidesOfEachDisagreement) {
          d.contracts[1].dtype_of = "q";
        },
        {"contract op/other-v1 depends on the dtype of q, which is no input"}},
+      {"resolves what is no attribute",
+       [](MethodDecl& d, MethodSignature&) {
+         d.resolved_attribute = "parts";
+         d.resolve = [](const KernelArgs&) { return int64_t{1}; };
+       },
+       {"resolves parts, which is no attribute"}},
       {"variant without launch",
        [](MethodDecl& d, MethodSignature&) { d.variants[0].launch = nullptr; },
        {"variant op_cpu has no launch function"}},
