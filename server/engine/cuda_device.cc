@@ -372,6 +372,7 @@ class CudaDevice final : public Device {
   }
   Inspector* inspector() const override { return inspector_.get(); }
   int64_t resident_bytes_in_use() const override { return residents_->bytes_in_use(); }
+  void ReleaseIdleMemory() override { residents_->ReleaseIdle(); }
 
  private:
   const DeviceInfo info_;

@@ -5,14 +5,15 @@
 #include <cuda_runtime_api.h>
 
 #include <array>
+#include <chrono>
 #include <mutex>
 #include <string>
 #include <utility>
 
 #include "kernels/core/status.h"
-#include "kernels/cuda/buffer.h"
 #include "kernels/cuda/device_guard.h"
 #include "kernels/cuda/pinned.h"
+#include "kernels/cuda/pool.h"
 #include "kernels/cuda/status.h"
 #include "kernels/cuda/stream.h"
 #include "kernels/cuda/upload.h"
@@ -25,6 +26,9 @@ constexpr int kPoisonByte = 0xA5;
 // for the device.
 constexpr size_t kSlots = 4;
 constexpr int64_t kSlotBytes = int64_t{4} << 20;
+// Tensors are freed and allocated at the rate of calls whose outputs stay: their memory is kept for
+// this long, and asking the driver each time would take longer than the calls.
+constexpr std::chrono::seconds kKeptFor(2);
 // Pinned blocks that wait for the next download.
 constexpr int64_t kReadBytesKept = int64_t{16} << 20;
 
@@ -47,6 +51,7 @@ class Residents final : public CudaResidents, public std::enable_shared_from_thi
     const cuda::DeviceGuard guard(account_->ordinal);
     if (account_->healthy && guard.error() == cudaSuccess) return;
     // Buffers of a dead context are leaked, not freed.
+    pool_.Leak();
     reads_->LeakAll();
     for (Slot& slot : slots_) {
       slot.stream.Leak();
@@ -57,13 +62,12 @@ class Residents final : public CudaResidents, public std::enable_shared_from_thi
   absl::StatusOr<std::shared_ptr<ResidentMemory>> Allocate(int64_t bytes) override;
   absl::StatusOr<std::unique_ptr<Transfer>> NewTransfer() override;
   int64_t bytes_in_use() const override { return bytes_.load(std::memory_order_relaxed); }
+  void ReleaseIdle() override;
 
   const DeviceInfo& device() const { return device_; }
   CudaAccount& account() const { return *account_; }
-  void Freed(int64_t bytes) {
-    bytes_.fetch_sub(bytes, std::memory_order_relaxed);
-    account_->Give(bytes);
-  }
+  // On this device; `data` is null where it is dead.
+  void Free(std::byte* data, int64_t bytes);
 
   absl::Status Write(size_t slot, std::byte* to,
                      std::span<const std::span<const std::byte>> pieces);
@@ -71,6 +75,11 @@ class Residents final : public CudaResidents, public std::enable_shared_from_thi
   absl::StatusOr<HostBytes> Read(size_t slot, const std::byte* from, int64_t size);
 
  private:
+  using Clock = std::chrono::steady_clock;
+
+  absl::Status PreparePool();
+  void Touch() { used_.store(Clock::now().time_since_epoch(), std::memory_order_relaxed); }
+
   // Runs `work` on the slot, on this device, with the slot's mutex held.
   template <typename Work>
   absl::Status OnSlot(size_t slot, Work work);
@@ -79,6 +88,10 @@ class Residents final : public CudaResidents, public std::enable_shared_from_thi
   const std::shared_ptr<CudaAccount> account_;
   const bool poison_;
   const std::shared_ptr<cuda::PinnedPool> reads_;
+  std::mutex pool_mutex_;  // of its creation
+  std::atomic<bool> pool_made_{false};
+  cuda::MemoryPool pool_;
+  std::atomic<Clock::duration> used_{};  // the last time that the pool was
   std::array<Slot, kSlots> slots_;
   std::atomic<size_t> next_slot_{0};
   std::atomic<int64_t> bytes_{0};
@@ -86,24 +99,20 @@ class Residents final : public CudaResidents, public std::enable_shared_from_thi
 
 class Memory final : public ResidentMemory {
  public:
-  Memory(std::shared_ptr<Residents> parent, cuda::DeviceBuffer buffer)
-      : parent_(std::move(parent)), buffer_(std::move(buffer)), bytes_(buffer_.bytes()) {}
+  Memory(std::shared_ptr<Residents> parent, std::byte* data, int64_t bytes)
+      : parent_(std::move(parent)), data_(data), bytes_(bytes) {}
   ~Memory() override {
     const cuda::DeviceGuard guard(parent_->account().ordinal);
-    if (!parent_->account().healthy || guard.error() != cudaSuccess) {
-      buffer_.Leak();
-    } else {
-      buffer_.Free();
-    }
-    parent_->Freed(bytes_);
+    const bool alive = parent_->account().healthy && guard.error() == cudaSuccess;
+    parent_->Free(alive ? data_ : nullptr, bytes_);
   }
-  std::byte* data() const override { return buffer_.data(); }
+  std::byte* data() const override { return data_; }
   int64_t bytes() const override { return bytes_; }
   const DeviceInfo& device() const override { return parent_->device(); }
 
  private:
   const std::shared_ptr<Residents> parent_;
-  cuda::DeviceBuffer buffer_;
+  std::byte* const data_;
   const int64_t bytes_;
 };
 
@@ -141,22 +150,48 @@ absl::Status Residents::OnSlot(size_t index, Work work) {
   return account_->Note(work(slot));
 }
 
+absl::Status Residents::PreparePool() {
+  if (pool_made_.load(std::memory_order_acquire)) return absl::OkStatus();
+  const std::lock_guard lock(pool_mutex_);
+  if (pool_made_.load(std::memory_order_relaxed)) return absl::OkStatus();
+  absl::StatusOr<cuda::MemoryPool> pool = cuda::MemoryPool::Create(account_->ordinal);
+  if (!pool.ok()) return account_->Note(pool.status());
+  pool_ = *std::move(pool);
+  pool_made_.store(true, std::memory_order_release);
+  return absl::OkStatus();
+}
+
+void Residents::Free(std::byte* data, int64_t bytes) {
+  pool_.Free(data);
+  Touch();
+  bytes_.fetch_sub(bytes, std::memory_order_relaxed);
+  account_->Give(bytes);
+}
+
+void Residents::ReleaseIdle() {
+  if (!pool_made_.load(std::memory_order_acquire) || !account_->healthy) return;
+  if (Clock::now().time_since_epoch() - used_.load(std::memory_order_relaxed) < kKeptFor) return;
+  const cuda::DeviceGuard guard(account_->ordinal);
+  if (guard.error() == cudaSuccess && pool_.bytes_kept() > 0) pool_.Trim();
+}
+
 absl::StatusOr<std::shared_ptr<ResidentMemory>> Residents::Allocate(int64_t bytes) {
   const cuda::DeviceGuard guard(account_->ordinal);
   RLK_RETURN_IF_ERROR(account_->Note(cuda::ToStatus(guard.error(), "cudaSetDevice")));
+  RLK_RETURN_IF_ERROR(PreparePool());
   if (!account_->Take(bytes)) {
     return CudaAccount::Exhausted(bytes, account_->bytes_max - account_->bytes_in_use);
   }
-  absl::StatusOr<cuda::DeviceBuffer> buffer = cuda::DeviceBuffer::Allocate(bytes);
-  if (!buffer.ok()) {
+  // What is kept counts as taken from the device.
+  if (account_->bytes_in_use + pool_.bytes_kept() > account_->bytes_max) pool_.Trim();
+  absl::StatusOr<std::byte*> data = pool_.Allocate(bytes);
+  Touch();
+  if (!data.ok()) {
     account_->Give(bytes);
-    return account_->Note(buffer.status());
+    return account_->Note(data.status());
   }
-  // The account counts what the buffer says that it has.
-  const int64_t more = buffer->bytes() - bytes;
-  account_->Give(-more);
-  bytes_.fetch_add(buffer->bytes(), std::memory_order_relaxed);
-  auto memory = std::make_shared<Memory>(shared_from_this(), *std::move(buffer));
+  bytes_.fetch_add(bytes, std::memory_order_relaxed);
+  auto memory = std::make_shared<Memory>(shared_from_this(), *data, bytes);
   if (poison_ && bytes > 0) {
     std::byte* const data = memory->data();
     RLK_RETURN_IF_ERROR(OnSlot(0, [data, bytes](Slot& slot) {

@@ -49,6 +49,8 @@ class CudaResidents {
   virtual absl::StatusOr<std::shared_ptr<ResidentMemory>> Allocate(int64_t bytes) = 0;
   virtual absl::StatusOr<std::unique_ptr<Transfer>> NewTransfer() = 0;
   virtual int64_t bytes_in_use() const = 0;
+  // As Device::ReleaseIdleMemory.
+  virtual void ReleaseIdle() = 0;
 };
 
 }  // namespace rlk::server

@@ -132,6 +132,9 @@ class Device {
   virtual Inspector* inspector() const { return nullptr; }
   // Bytes of the memory that AllocateResident gave out.
   virtual int64_t resident_bytes_in_use() const = 0;
+  // Freed resident memory that was kept for the next tensor, and that none came for in a while,
+  // goes back to the device. Called now and then; thread-safe.
+  virtual void ReleaseIdleMemory() {}
 };
 
 }  // namespace rlk::server

@@ -323,7 +323,10 @@ absl::Status TensorStore::Release(const Principal* principal,
 }
 
 void TensorStore::ReleaseOwner(uint64_t principal) { shared_->TakeOwner(principal); }
-void TensorStore::Sweep() { shared_->TakeExpired(); }
+void TensorStore::Sweep() {
+  shared_->TakeExpired();
+  for (Device* device : devices_) device->ReleaseIdleMemory();
+}
 
 Usage TensorStore::usage(uint64_t principal) const { return budget_.Of(principal); }
 Usage TensorStore::usage() const { return budget_.Total(); }
