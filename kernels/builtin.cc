@@ -13,6 +13,7 @@
 #include "kernels/ops/timestep_mlp_fp32/timestep_mlp_fp32.h"
 #include "kernels/ops/timestep_sinusoid_h3/timestep_sinusoid_h3.h"
 #if defined(RLK_WITH_CUDA)
+#include "kernels/linear/cublaslt.h"
 #include "kernels/ops/timestep_sinusoid_h3/cuda_variants.h"
 #endif
 
@@ -65,6 +66,21 @@ std::string StepLawReason([[maybe_unused]] int ordinal) {
 #endif
 }
 
+// A witness has no known answers: its bits are its own.
+BackendState WitnessState(const BuiltinOptions& options, const BackendState& cuda) {
+  if (!Offered(options, Backend::kCublasLt)) return Unavailable("not offered: --backends");
+  if (!options.has_cuda) return Unavailable(cuda.reason);
+#if defined(RLK_WITH_CUDA)
+  const absl::Status status = linear::CheckCublasLt(options.cuda_ordinal);
+  if (!status.ok()) return Unavailable(std::string(status.message()));
+  BackendState state;
+  state.available = true;
+  return state;
+#else
+  return Unavailable(cuda.reason);
+#endif
+}
+
 // Both CUDA backends share one run of the vectors.
 void SetCudaBackends(const BuiltinOptions& options, Registry& registry) {
   const bool wanted = Offered(options, Backend::kCuda) || Offered(options, Backend::kCudaSm90);
@@ -82,6 +98,7 @@ void SetCudaBackends(const BuiltinOptions& options, Registry& registry) {
     state = FromKnownAnswers(RunCudaKnownAnswers(options.cuda_ordinal));
     if (state.available) state.step_law_reason = StepLawReason(options.cuda_ordinal);
   }
+  registry.SetBackend(Backend::kCublasLt, WitnessState(options, state));
   for (Backend backend : {Backend::kCudaSm90, Backend::kCuda}) {
     if (!Offered(options, backend)) {
       registry.SetBackend(backend, Unavailable("not offered: --backends"));

@@ -31,7 +31,7 @@ absl::Status LaunchKernel(const void* kernel, const LaunchShape& shape, cudaStre
   }
   cudaLaunchAttribute attributes[2];
   cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(shape.blocks);
+  config.gridDim = dim3(shape.blocks, shape.blocks_y);
   config.blockDim = dim3(shape.threads);
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = stream;

@@ -33,6 +33,7 @@ absl::Status Launch(void (*kernel)(Params...), unsigned blocks, unsigned threads
 // What a launch may ask for besides its grid.
 struct LaunchShape {
   unsigned blocks = 1;
+  unsigned blocks_y = 1;
   unsigned threads = 1;
   unsigned cluster = 1;     // blocks of a cluster; above 1 only from sm_90
   size_t shared_bytes = 0;  // dynamic shared memory

@@ -25,6 +25,22 @@ __device__ __forceinline__ uint64_t MakeDescriptor(const void* p, int product, i
          static_cast<uint64_t>(row >> 4) << 32;
 }
 
+// Rows of 128 bytes, 64 products, whose 16-byte words are swizzled as a tensor map's tiles are; p:
+// 1024-byte aligned. A step of sixteen products is 2 further in the descriptor.
+__device__ __forceinline__ uint64_t MakeSwizzledDescriptor(const void* p) {
+  const auto address = static_cast<uint64_t>(__cvta_generic_to_shared(p));
+  return (address & 0x3ffff) >> 4 | uint64_t{1} << 16 | uint64_t{1024 >> 4} << 32 |
+         uint64_t{1} << 62;
+}
+
+// Rows of 128 bytes are steps of the products, and their 64 elements rows (or columns) of the
+// result: a tile of a matrix whose rows of memory run along the result. `next`: bytes between tiles
+// of 64. A step of sixteen products is 128 further in the descriptor.
+__device__ __forceinline__ uint64_t MakeTransposedDescriptor(const void* p, int next) {
+  return (MakeSwizzledDescriptor(p) & ~(uint64_t{0x3fff} << 16)) | static_cast<uint64_t>(next >> 4)
+                                                                       << 16;
+}
+
 // Before the first step, and before a step that reads registers written since.
 __device__ __forceinline__ void WgmmaFence() {
   RLK_WGMMA("wgmma.fence.sync.aligned;" ::: "memory");
@@ -73,27 +89,38 @@ __device__ __forceinline__ void WgmmaFenceShared() {
   "%127"
 
 // kAccumulate ? d + a b^T : a b^T into d, asynchronous; WgmmaShared with a and b in shared memory
-// (descriptors), WgmmaRegisters with a in registers. d: [n / 2].
-#define RLK_DEFINE_WGMMA(n, r0, r1, r2, r3, r4, r5, names, ...)                              \
-  template <bool kAccumulate>                                                                \
-  __device__ __forceinline__ void WgmmaShared(float(&d)[r0], uint64_t a, uint64_t b) {       \
-    RLK_WGMMA("{\n.reg .pred p;\nsetp.ne.b32 p, %" #r2                                       \
-              ", 0;\n"                                                                       \
-              "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16 {" names "}, %" #r0  \
-              ", %" #r1 ", p, 1, 1, 0, 0;\n}\n"                                              \
-              : __VA_ARGS__                                                                  \
-              : "l"(a), "l"(b), "r"(static_cast<int>(kAccumulate)));                         \
-  }                                                                                          \
-  template <bool kAccumulate>                                                                \
-  __device__ __forceinline__ void WgmmaRegisters(float(&d)[r0], const uint32_t(&a)[4],       \
-                                                 uint64_t b) {                               \
-    RLK_WGMMA("{\n.reg .pred p;\nsetp.ne.b32 p, %" #r5                                       \
-              ", 0;\n"                                                                       \
-              "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16 {" names "}, {%" #r0 \
-              ", %" #r1 ", %" #r2 ", %" #r3 "}, %" #r4 ", p, 1, 1, 0;\n}\n"                  \
-              : __VA_ARGS__                                                                  \
-              : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b),                          \
-                "r"(static_cast<int>(kAccumulate)));                                         \
+// (descriptors; transposed: of MakeTransposedDescriptor), WgmmaRegisters with a in registers, also
+// by a choice at run time. d: [n / 2].
+#define RLK_DEFINE_WGMMA(n, r0, r1, r2, r3, r4, r5, names, ...)                                    \
+  template <int kTransposeA, int kTransposeB>                                                      \
+  __device__ __forceinline__ void WgmmaShared(float(&d)[r0], uint64_t a, uint64_t b,               \
+                                              bool accumulate) {                                   \
+    RLK_WGMMA("{\n.reg .pred p;\nsetp.ne.b32 p, %" #r2                                             \
+              ", 0;\n"                                                                             \
+              "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16 {" names "}, %" #r0        \
+              ", %" #r1 ", p, 1, 1, %" #r3 ", %" #r4 ";\n}\n"                                      \
+              : __VA_ARGS__                                                                        \
+              : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)), "n"(kTransposeA),               \
+                "n"(kTransposeB));                                                                 \
+  }                                                                                                \
+  template <bool kAccumulate>                                                                      \
+  __device__ __forceinline__ void WgmmaShared(float(&d)[r0], uint64_t a, uint64_t b) {             \
+    WgmmaShared<0, 0>(d, a, b, kAccumulate);                                                       \
+  }                                                                                                \
+  __device__ __forceinline__ void WgmmaRegisters(float(&d)[r0], const uint32_t(&a)[4], uint64_t b, \
+                                                 bool accumulate) {                                \
+    RLK_WGMMA("{\n.reg .pred p;\nsetp.ne.b32 p, %" #r5                                             \
+              ", 0;\n"                                                                             \
+              "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16 {" names "}, {%" #r0       \
+              ", %" #r1 ", %" #r2 ", %" #r3 "}, %" #r4 ", p, 1, 1, 0;\n}\n"                        \
+              : __VA_ARGS__                                                                        \
+              : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b),                                \
+                "r"(static_cast<int>(accumulate)));                                                \
+  }                                                                                                \
+  template <bool kAccumulate>                                                                      \
+  __device__ __forceinline__ void WgmmaRegisters(float(&d)[r0], const uint32_t(&a)[4],             \
+                                                 uint64_t b) {                                     \
+    WgmmaRegisters(d, a, b, kAccumulate);                                                          \
   }
 
 RLK_DEFINE_WGMMA(8, 4, 5, 6, 7, 8, 9, RLK_NAMES4, RLK_ACC4(d, 0))

@@ -1,12 +1,13 @@
 // grad_x for few rows: one pass over the weights makes the partial sum of every chunk, a second
 // kernel folds the partials in order.
 #include <algorithm>
+#include <type_traits>
 
 #include "kernels/core/status.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/stream.h"
 #include "kernels/device/async_copy.cuh"
-#include "kernels/linear/bf16_backward_tile.h"
+#include "kernels/linear/backward_tile.h"
 #include "kernels/linear/bf16_gradient.cuh"
 #include "kernels/linear/launch.cuh"
 
@@ -15,29 +16,48 @@ namespace {
 
 constexpr int kChunk = 64;   // outputs of a partial sum
 constexpr int kRowsMax = 8;  // of a pass
-// Above this many rows a tiled product without partials is faster.
+// Above this many rows a tiled product is faster.
 constexpr int64_t kTiledRows = 48;
 constexpr unsigned kThreadsMax = 384;
-constexpr int kAhead = 8;  // rows of weights that are read together
 
-// One block: a chunk, and eight columns a thread. partial: [chunks, kRows, K].
+// Columns of a thread: with many rows fewer, so that two blocks have the registers they need.
 template <int kRows>
-__global__ void __launch_bounds__(kThreadsMax)
+constexpr int kWidth = kRows > 4 ? 4 : 8;
+
+// Rows of weights that are read together.
+template <int kRows>
+constexpr int kReadAhead = kRows == 1 ? 4 : 8;
+
+template <int kRows>
+using WidthWords = std::conditional_t<kWidth<kRows> == 8, uint4, uint2>;
+
+__device__ __forceinline__ void UnpackWords(const uint4& word, float (&x)[8]) { Unpack8(word, x); }
+__device__ __forceinline__ void UnpackWords(const uint2& word, float (&x)[4]) {
+  device::UnpackPair<device::Bf16>(word.x, x[0], x[1]);
+  device::UnpackPair<device::Bf16>(word.y, x[2], x[3]);
+}
+
+// One block: a chunk, and kWidth columns a thread. partial: [chunks, kRows, K].
+template <int kRows>
+__global__ void __launch_bounds__(kThreadsMax, kRows > 4 || kRows == 1 ? 2 : 1)
     PartialKernel(Bf16BackwardInput problem, int64_t first_row, float* partial) {
+  constexpr int kColumns = kWidth<kRows>, kAhead = kReadAhead<kRows>;
+  using Words = WidthWords<kRows>;
   __shared__ __align__(16) float g[kChunk][kRows];
+  device::AllowLaunchBehind();
   const int64_t first = int64_t{blockIdx.x} * kChunk;
   const int count = static_cast<int>(min(int64_t{kChunk}, problem.shape.outputs - first));
-  const int64_t k = (int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * 8;
+  const int64_t k = (int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * kColumns;
   const bool inside = k < problem.shape.inputs;
   const uint16_t* weight = problem.weight + first * problem.shape.inputs + k;
-  const auto load = [&](int n, uint4(&words)[kAhead]) {
+  const auto load = [&](int n, Words(&words)[kAhead]) {
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
-      words[i] = __ldg(reinterpret_cast<const uint4*>(weight + (n + i) * problem.shape.inputs));
+      words[i] = __ldg(reinterpret_cast<const Words*>(weight + (n + i) * problem.shape.inputs));
     }
   };
   // The next rows are on their way while those before are multiplied.
-  uint4 words[kAhead] = {}, next[kAhead] = {};
+  Words words[kAhead] = {}, next[kAhead] = {};
   if (inside && count >= kAhead) load(0, words);
   for (int i = static_cast<int>(threadIdx.x); i < kChunk * kRows;
        i += static_cast<int>(blockDim.x)) {
@@ -47,14 +67,14 @@ __global__ void __launch_bounds__(kThreadsMax)
   }
   __syncthreads();
   if (!inside) return;
-  float sum[kRows][8] = {};
-  const auto add = [&](const uint4& word, int n) {
-    float w[8];
-    Unpack8(word, w);
+  float sum[kRows][kColumns] = {};
+  const auto add = [&](const Words& word, int n) {
+    float w[kColumns];
+    UnpackWords(word, w);
 #pragma unroll
     for (int t = 0; t < kRows; ++t) {
 #pragma unroll
-      for (int i = 0; i < 8; ++i) sum[t][i] = arith::Fma(g[n][t], w[i], sum[t][i]);
+      for (int i = 0; i < kColumns; ++i) sum[t][i] = arith::Fma(g[n][t], w[i], sum[t][i]);
     }
   };
   int n = 0;
@@ -67,15 +87,17 @@ __global__ void __launch_bounds__(kThreadsMax)
     for (int i = 0; i < kAhead; ++i) words[i] = next[i];
   }
   for (; n < count; ++n) {
-    add(__ldg(reinterpret_cast<const uint4*>(weight + n * problem.shape.inputs)), n);
+    add(__ldg(reinterpret_cast<const Words*>(weight + n * problem.shape.inputs)), n);
   }
 #pragma unroll
   for (int t = 0; t < kRows; ++t) {
     if (first_row + t >= problem.shape.rows) break;
     float4* to = reinterpret_cast<float4*>(
         partial + (int64_t{blockIdx.x} * kRows + t) * problem.shape.inputs + k);
-    to[0] = make_float4(sum[t][0], sum[t][1], sum[t][2], sum[t][3]);
-    to[1] = make_float4(sum[t][4], sum[t][5], sum[t][6], sum[t][7]);
+#pragma unroll
+    for (int i = 0; i < kColumns / 4; ++i) {
+      to[i] = make_float4(sum[t][4 * i], sum[t][4 * i + 1], sum[t][4 * i + 2], sum[t][4 * i + 3]);
+    }
   }
 }
 
@@ -91,6 +113,7 @@ __global__ void __launch_bounds__(kFoldThreads)
     FoldKernel(Bf16BackwardInput problem, int64_t first_row, int pass_rows, const float* partial,
                int64_t chunks) {
   extern __shared__ __align__(16) float staged[];  // [kPieces][kPiece][kFoldColumns]
+  device::WaitForLaunchAhead();
   const int64_t k0 = int64_t{blockIdx.x} * kFoldColumns;
   const int64_t row = first_row + blockIdx.y;
   const int64_t pieces = (chunks + kPiece - 1) / kPiece;
@@ -131,30 +154,38 @@ template <int kRows>
 absl::Status LaunchPass(const Bf16BackwardInput& problem, int64_t first_row, float* partial,
                         cudaStream_t stream) {
   const int64_t chunks = Chunks(problem.shape.outputs);
-  const unsigned threads = RowThreads(problem.shape.inputs, kThreadsMax);
-  const auto columns = static_cast<unsigned>((problem.shape.inputs / 8 + threads - 1) /
-                                             static_cast<int64_t>(threads));
+  const int64_t groups = problem.shape.inputs / kWidth<kRows>;
+  const unsigned threads = RowThreads(groups, kThreadsMax);
+  const auto columns = static_cast<unsigned>((groups + threads - 1) / int64_t{threads});
   RLK_RETURN_IF_ERROR(LaunchShared(&PartialKernel<kRows>,
                                    dim3(static_cast<unsigned>(chunks), columns), threads, 0, stream,
                                    problem, first_row, partial));
-  const dim3 grid(static_cast<unsigned>((problem.shape.inputs + kFoldColumns - 1) / kFoldColumns),
-                  static_cast<unsigned>(std::min<int64_t>(kRows, problem.shape.rows - first_row)));
-  return LaunchShared(&FoldKernel, grid, kFoldThreads, kFoldBytes, stream, problem, first_row,
-                      kRows, static_cast<const float*>(partial), chunks);
+  RLK_ASSIGN_OR_RETURN(const cuda::DeviceShape device, cuda::CurrentDeviceShape());
+  return cuda::LaunchWith(
+      &FoldKernel,
+      {.blocks = static_cast<unsigned>((problem.shape.inputs + kFoldColumns - 1) / kFoldColumns),
+       .blocks_y = static_cast<unsigned>(std::min<int64_t>(kRows, problem.shape.rows - first_row)),
+       .threads = kFoldThreads,
+       .shared_bytes = kFoldBytes,
+       .starts_early = device.capability >= 90},
+      stream, problem, first_row, kRows, static_cast<const float*>(partial), chunks);
 }
 
 }  // namespace
 
 int64_t Bf16BackwardInputBytes(const Shape& shape) {
-  if (shape.rows > kTiledRows) return 0;
+  if (shape.rows > kTiledRows) return TiledBackwardInputBytes(shape);
   const int64_t pass = shape.rows == 1 ? 1 : shape.rows <= 4 ? 4 : kRowsMax;
   return Chunks(shape.outputs) * pass * shape.inputs * static_cast<int64_t>(sizeof(float));
 }
 
 absl::Status LaunchBf16BackwardInput(const Bf16BackwardInput& problem, void* workspace,
                                      StreamRef stream) {
-  if (problem.shape.rows > kTiledRows)
-    return LaunchTiledBackwardInput(problem, cuda::CudaStream(stream));
+  if (problem.shape.rows > kTiledRows) {
+    const TiledBackwardInput tiled{problem.shape,  problem.grad, {DType::kBF16, problem.weight},
+                                   problem.grad_x, problem.temb, problem.silu};
+    return LaunchTiledBackwardInput(tiled, workspace, cuda::CudaStream(stream));
+  }
   auto* partial = static_cast<float*>(workspace);
   const auto pass = problem.shape.rows == 1   ? &LaunchPass<1>
                     : problem.shape.rows <= 4 ? &LaunchPass<4>

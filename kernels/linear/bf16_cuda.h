@@ -10,15 +10,16 @@
 
 namespace rlk::linear {
 
-// By `mma.sync`, eight rows at a time.
-absl::Status LaunchBf16ForwardMma(const Bf16Linear& problem, StreamRef stream);
+// By `mma.sync`, eight rows at a time. With `after_silu` x is what the launch ahead on the stream,
+// LaunchBf16Silu, writes, and the kernel begins before that ends.
+absl::Status LaunchBf16ForwardMma(const Bf16Linear& problem, StreamRef stream,
+                                  bool after_silu = false);
 
-// By `wgmma` (compute capability 9.0), up to 64 rows at a time. `packed` is what LaunchBf16Pack
-// made of x; x itself is not read.
-absl::Status LaunchBf16ForwardWgmma(const Bf16Linear& problem, const uint16_t* packed,
-                                    StreamRef stream);
-// Of a packed x.
-int64_t Bf16PackedElements(int64_t rows, int64_t inputs);
+// By `wgmma` (compute capability 9.0). workspace: Bf16WgmmaBytes, aligned to 256; it begins with
+// what LaunchBf16Pack or LaunchBf16Silu made of x in the launch ahead on the stream, before whose
+// end the kernel begins; x itself is not read.
+int64_t Bf16WgmmaBytes(const Bf16Linear& problem);
+absl::Status LaunchBf16ForwardWgmma(const Bf16Linear& problem, void* workspace, StreamRef stream);
 
 // x as the wgmma kernel reads it: [T, K] BF16.
 absl::Status LaunchBf16Pack(const uint16_t* x, int64_t rows, int64_t inputs, uint16_t* packed,

@@ -1,4 +1,5 @@
-// What the two forward kernels of the BF16 linear share: the stream of weights and the epilogue.
+// What the forward kernels of the BF16 linear share: the stream of weights of the mma kernel, and
+// the epilogue.
 //
 // A warp owns 16 outputs, the rows of operand A; lane 4 g + q holds those of g and g + 8. One step
 // of 32 inputs is two tensor-core steps: of the 16 bytes that the lane reads, inputs 8 q .. 8 q + 7
@@ -26,10 +27,11 @@ inline constexpr int kPieces = 4;
 inline constexpr int kRingBytes = kWarps * kStages * kPieces * 32 * 16;
 
 // One lane's part of the ring: it copies what it reads itself, so no barrier is needed.
+template <int kRingStages = kStages>
 class WeightRing {
  public:
   __device__ WeightRing(uint4* shared, const Bf16Linear& problem)
-      : slots_(shared + static_cast<int>(threadIdx.x) / 32 * (kStages * kPieces * 32) +
+      : slots_(shared + static_cast<int>(threadIdx.x) / 32 * (kRingStages * kPieces * 32) +
                static_cast<int>(threadIdx.x) % 32),
         weight_(problem.weight),
         outputs_(problem.shape.outputs),
@@ -65,7 +67,7 @@ class WeightRing {
   }
 
  private:
-  uint4* slots_;  // [kStages][kPieces][32], at this lane
+  uint4* slots_;  // [kRingStages][kPieces][32], at this lane
   const uint16_t* weight_;
   int64_t outputs_, inputs_;
 };

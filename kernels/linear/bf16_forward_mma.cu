@@ -7,17 +7,23 @@
 #include "kernels/cuda/stream.h"
 #include "kernels/device/tensor_core.cuh"
 #include "kernels/linear/bf16_forward.cuh"
-#include "kernels/linear/launch.cuh"
 
 namespace rlk::linear {
 namespace {
 
 constexpr int kRows = 8;  // of a pass
 
-// The 16 bytes of operand B: inputs k .. k + 7 of one row, zero beyond the matrix.
+// The 16 bytes of operand B: inputs k .. k + 7 of one row, zero beyond the matrix. x may be what
+// the launch ahead wrote: it does not go through the read-only path, which could be read before a
+// wait.
 __device__ __forceinline__ uint4 LoadX(const uint16_t* row, int64_t k, int64_t inputs) {
   if (row == nullptr || k >= inputs) return make_uint4(0, 0, 0, 0);
-  return __ldg(reinterpret_cast<const uint4*>(row + k));
+  uint4 v;
+  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(row + k)
+               : "memory");
+  return v;
 }
 
 __device__ __forceinline__ void AddStep(float (&total)[4], const uint32_t (&a)[4], uint32_t b0,
@@ -59,6 +65,7 @@ __global__ void __launch_bounds__(kForwardThreads, 1) Bf16ForwardMmaKernel(Bf16L
   };
 #pragma unroll
   for (int i = 0; i + 1 < kStages; ++i) fetch();
+  device::WaitForLaunchAhead();  // from here on x may be read
 
   int stage = 0;
   for (; group < groups; group += step) {
@@ -92,14 +99,18 @@ __global__ void __launch_bounds__(kForwardThreads, 1) Bf16ForwardMmaKernel(Bf16L
 
 }  // namespace
 
-absl::Status LaunchBf16ForwardMma(const Bf16Linear& problem, StreamRef stream) {
-  RLK_ASSIGN_OR_RETURN(const int processors, MultiprocessorCount());
+absl::Status LaunchBf16ForwardMma(const Bf16Linear& problem, StreamRef stream, bool after_silu) {
+  RLK_ASSIGN_OR_RETURN(const cuda::DeviceShape device, cuda::CurrentDeviceShape());
   const int64_t groups = (problem.shape.outputs + kWarpOutputs - 1) / kWarpOutputs;
-  const int64_t blocks = std::min<int64_t>(processors, (groups + kWarps - 1) / kWarps);
-  const dim3 grid(static_cast<unsigned>(blocks),
-                  static_cast<unsigned>((problem.shape.rows + kRows - 1) / kRows));
-  return LaunchShared(&Bf16ForwardMmaKernel, grid, kForwardThreads, kRingBytes,
-                      cuda::CudaStream(stream), problem);
+  const int64_t blocks = std::min<int64_t>(device.multiprocessors, (groups + kWarps - 1) / kWarps);
+  return cuda::LaunchWith(
+      &Bf16ForwardMmaKernel,
+      {.blocks = static_cast<unsigned>(blocks),
+       .blocks_y = static_cast<unsigned>((problem.shape.rows + kRows - 1) / kRows),
+       .threads = kForwardThreads,
+       .shared_bytes = kRingBytes,
+       .starts_early = after_silu && device.capability >= 90},
+      cuda::CudaStream(stream), problem);
 }
 
 }  // namespace rlk::linear

@@ -2,6 +2,10 @@
 #include "kernels/core/status.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/stream.h"
+#include "kernels/device/async_copy.cuh"
+#include "kernels/device/vector_access.cuh"
+#include "kernels/linear/activation.cuh"
+#include "kernels/linear/bf16_cuda.h"
 #include "kernels/linear/bf16_packed.cuh"
 
 namespace rlk::linear {
@@ -14,6 +18,7 @@ constexpr int kThreads = 256;
 template <typename Source>
 __global__ void __launch_bounds__(kThreads)
     PackKernel(Source source, int64_t rows, int64_t inputs, PackedShape shape, uint4* packed) {
+  device::AllowLaunchBehind();
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= shape.Elements() / 8) return;
   const int64_t row_in_core = i % 8, core = i / 8 % 2;
@@ -22,9 +27,9 @@ __global__ void __launch_bounds__(kThreads)
   rest /= shape.tile_rows / 8;
   const int64_t step = rest % kStageSteps;
   rest /= kStageSteps;
-  const int64_t stage = rest % shape.stages, tile = rest / shape.stages;
+  const int64_t stage = rest % shape.all_stages, tile = rest / shape.all_stages;
   const int64_t row = tile * shape.tile_rows + row_group * 8 + row_in_core;
-  const int64_t k0 = stage * kStageInputs + step / 2 * 32 + step % 2 * 4 + core * 2;
+  const int64_t k0 = stage * kPackedInputs + step / 2 * 32 + step % 2 * 4 + core * 2;
   uint32_t words[4];
 #pragma unroll
   for (int quad = 0; quad < 4; ++quad) {
@@ -57,6 +62,7 @@ struct SiluCast {
 template <typename Source>
 __global__ void __launch_bounds__(kThreads)
     PlainKernel(Source source, int64_t inputs, int64_t elements, uint16_t* plain) {
+  device::AllowLaunchBehind();
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i < elements) plain[i] = static_cast<uint16_t>(source(i / inputs, i % inputs));
 }
@@ -64,7 +70,7 @@ __global__ void __launch_bounds__(kThreads)
 template <typename Source>
 absl::Status Pack(const Source& source, int64_t rows, int64_t inputs, uint16_t* packed,
                   cudaStream_t stream) {
-  const PackedShape shape(rows, inputs);
+  const PackedShape shape = MmaPackedShape(rows, inputs);
   RLK_ASSIGN_OR_RETURN(const unsigned blocks, cuda::GridBlocks(shape.Elements() / 8, kThreads));
   return cuda::Launch(&PackKernel<Source>, blocks, kThreads, stream, source, rows, inputs, shape,
                       reinterpret_cast<uint4*>(packed));
@@ -82,10 +88,6 @@ absl::Status Silu(const float* temb, int64_t rows, int64_t inputs, uint16_t* pla
 }
 
 }  // namespace
-
-int64_t Bf16PackedElements(int64_t rows, int64_t inputs) {
-  return PackedShape(rows, inputs).Elements();
-}
 
 absl::Status LaunchBf16Pack(const uint16_t* x, int64_t rows, int64_t inputs, uint16_t* packed,
                             StreamRef stream) {

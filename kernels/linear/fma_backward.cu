@@ -1,6 +1,7 @@
 #include "kernels/core/status.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/stream.h"
+#include "kernels/linear/backward_tile.h"
 #include "kernels/linear/cuda.h"
 #include "kernels/linear/fma_backward.cuh"
 
@@ -12,6 +13,8 @@ constexpr int64_t kFewRows = 8;
 constexpr int64_t kGridYMax = 65535;
 
 int64_t Chunks(const Shape& shape) { return (shape.outputs + kBackwardChunk - 1) / kBackwardChunk; }
+
+bool FewRows(const Shape& shape) { return shape.rows <= kFewRows && Chunks(shape) <= kGridYMax; }
 
 template <typename... Params, typename... Args>
 absl::Status LaunchGrid(void (*kernel)(Params...), int64_t columns, int64_t rows, unsigned threads,
@@ -27,7 +30,13 @@ absl::Status LaunchGrid(void (*kernel)(Params...), int64_t columns, int64_t rows
   }(args...);
 }
 
-int64_t Tiles(int64_t count) { return (count + kOuterTile - 1) / kOuterTile; }
+// g [T, N] of a table.
+GradientSource TableOf(const float* g, int64_t outputs) {
+  GradientSource grad;
+  grad.views[0] = g;
+  grad.outputs = outputs;
+  return grad;
+}
 
 absl::Status LaunchPartials(const BackwardInputPointers& p, cudaStream_t stream) {
   const int64_t columns = (p.shape.inputs + 127) / 128, chunks = Chunks(p.shape);
@@ -43,7 +52,7 @@ absl::Status LaunchPartials(const BackwardInputPointers& p, cudaStream_t stream)
 }  // namespace
 
 int64_t BackwardInputWorkspace(const Shape& shape) {
-  if (shape.rows > kFewRows) return 0;
+  if (!FewRows(shape)) return TiledBackwardInputBytes(shape);
   return Chunks(shape) * shape.rows * shape.inputs * static_cast<int64_t>(sizeof(float));
 }
 
@@ -57,30 +66,28 @@ absl::Status LaunchBackwardInputFp32(const BackwardInput& problem, void* workspa
   p.partial = static_cast<float*>(workspace);
   p.grad_x = static_cast<float*>(problem.grad_x.data);
   const cudaStream_t on = cuda::CudaStream(stream);
-  if (problem.shape.rows <= kFewRows && Chunks(problem.shape) <= kGridYMax) {
-    return LaunchPartials(p, on);
-  }
-  return LaunchGrid(TileGradXKernel, Tiles(problem.shape.inputs), Tiles(problem.shape.rows),
-                    kOuterThreads, on, p);
+  if (FewRows(problem.shape)) return LaunchPartials(p, on);
+  TiledBackwardInput tiled;
+  tiled.shape = problem.shape;
+  tiled.grad = TableOf(problem.g, problem.shape.outputs);
+  tiled.weight = problem.weight;
+  tiled.grad_x = problem.grad_x;
+  return LaunchTiledBackwardInput(tiled, workspace, on);
 }
 
 absl::Status LaunchBackwardWeightFp32(const BackwardWeight& problem, StreamRef stream) {
   const cudaStream_t on = cuda::CudaStream(stream);
-  BackwardWeightPointers p = {};
-  p.shape = problem.shape;
-  p.g = problem.g;
-  p.x = static_cast<const float*>(problem.x.data);
-  p.carry = problem.weight_carry;
-  p.grad_weight = static_cast<float*>(problem.grad_weight.data);
-  p.accumulator = problem.weight_acc;
-  if (p.grad_weight != nullptr || p.accumulator != nullptr) {
-    RLK_RETURN_IF_ERROR(LaunchGrid(TileGradWeightKernel, Tiles(p.shape.inputs),
-                                   Tiles(p.shape.outputs), kOuterThreads, on, p));
+  const Shape& shape = problem.shape;
+  if (problem.grad_weight.data != nullptr || problem.weight_acc != nullptr) {
+    RLK_RETURN_IF_ERROR(
+        LaunchTiledBackwardWeight({shape, TableOf(problem.g, shape.outputs), problem.x,
+                                   problem.weight_carry, problem.weight_acc, problem.grad_weight},
+                                  on));
   }
   auto* const grad_bias = static_cast<float*>(problem.grad_bias.data);
   if (grad_bias == nullptr && problem.bias_acc == nullptr) return absl::OkStatus();
-  RLK_ASSIGN_OR_RETURN(const unsigned blocks, cuda::GridBlocks(p.shape.outputs, 128));
-  return cuda::Launch(GradBiasKernel, blocks, 128, on, p.g, p.shape.rows, p.shape.outputs,
+  RLK_ASSIGN_OR_RETURN(const unsigned blocks, cuda::GridBlocks(shape.outputs, 128));
+  return cuda::Launch(GradBiasKernel, blocks, 128, on, problem.g, shape.rows, shape.outputs,
                       problem.bias_carry, grad_bias, problem.bias_acc);
 }
 

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <cstddef>
+
 #include "kernels/core/status.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/stream.h"
@@ -12,6 +15,7 @@ constexpr int64_t kFewRows = 8;
 // Shorter rows have little to stream: a warp takes more of them.
 constexpr int64_t kShortInputs = 1024;
 constexpr int kGridYMax = 65535;
+constexpr size_t kStaticSharedBytes = size_t{48} << 10;
 
 bool HasDependentLaunch() {
   int device = 0, major = 0;
@@ -20,21 +24,26 @@ bool HasDependentLaunch() {
          major >= 9;
 }
 
-absl::Status LaunchKernel(void (*kernel)(Fp32Forward), dim3 grid, unsigned threads,
+absl::Status LaunchKernel(void (*kernel)(Fp32Forward), dim3 grid, dim3 threads, size_t shared_bytes,
                           const Fp32Forward& problem, StreamRef stream, Overlap overlap) {
   cudaLaunchAttribute early = {};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config = {};
   config.gridDim = grid;
-  config.blockDim = dim3(threads);
+  config.blockDim = threads;
+  config.dynamicSmemBytes = shared_bytes;
   config.stream = cuda::CudaStream(stream);
   config.attrs = &early;
   config.numAttrs = overlap == Overlap::kBeginEarly && HasDependentLaunch() ? 1 : 0;
   Fp32Forward argument = problem;
   void* arguments[] = {&argument};
-  RLK_CUDA_RETURN_IF_ERROR(
-      cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(kernel), arguments));
+  const auto* function = reinterpret_cast<const void*>(kernel);
+  if (shared_bytes > kStaticSharedBytes) {
+    RLK_CUDA_RETURN_IF_ERROR(cudaFuncSetAttribute(
+        function, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)));
+  }
+  RLK_CUDA_RETURN_IF_ERROR(cudaLaunchKernelExC(&config, function, arguments));
   return absl::OkStatus();
 }
 
@@ -42,7 +51,7 @@ template <int kRows, int kOutputs, int kDepth>
 absl::Status LaunchRows(const Fp32Forward& problem, StreamRef stream, Overlap overlap) {
   RLK_ASSIGN_OR_RETURN(const unsigned blocks, cuda::GridBlocks(problem.shape.outputs, kOutputs));
   const auto tiles = static_cast<unsigned>((problem.shape.rows + kRows - 1) / kRows);
-  return LaunchKernel(Fp32ForwardRowsKernel<kRows, kOutputs, kDepth>, dim3(blocks, tiles), 32,
+  return LaunchKernel(Fp32ForwardRowsKernel<kRows, kOutputs, kDepth>, dim3(blocks, tiles), 32, 0,
                       problem, stream, overlap);
 }
 
@@ -56,6 +65,32 @@ absl::Status LaunchFewRows(const Fp32Forward& problem, StreamRef stream, Overlap
   return LaunchRows<kRows, kOutputs, kDepth>(problem, stream, overlap);
 }
 
+// Whether x of eight rows fits into a multiprocessor's shared memory, and there is enough to
+// stream.
+bool FitsShared(const Fp32Forward& problem, int64_t bytes) {
+  int device = 0, limit = 0;
+  return problem.shape.inputs >= kShortInputs && cudaGetDevice(&device) == cudaSuccess &&
+         cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) ==
+             cudaSuccess &&
+         bytes <= limit;
+}
+
+// Five to eight rows. All blocks run at once and have as many warps as that takes, up to
+// kSharedWarps.
+absl::Status LaunchShared(const Fp32Forward& problem, StreamRef stream, Overlap overlap) {
+  constexpr int kRows = 8, kOutputs = 2, kDepth = 4;
+  const int64_t bytes = kRows * problem.shape.inputs * static_cast<int64_t>(sizeof(float));
+  if (!FitsShared(problem, bytes)) return LaunchFewRows<kRows>(problem, stream, overlap);
+  RLK_ASSIGN_OR_RETURN(const cuda::DeviceShape device, cuda::CurrentDeviceShape());
+  const int64_t warps = (problem.shape.outputs + kOutputs - 1) / kOutputs;
+  const int64_t each = std::clamp<int64_t>(
+      (warps + device.multiprocessors - 1) / device.multiprocessors, 1, kSharedWarps);
+  RLK_ASSIGN_OR_RETURN(const unsigned blocks, cuda::GridBlocks(warps, each));
+  return LaunchKernel(Fp32ForwardSharedKernel<kRows, kOutputs, kDepth>, blocks,
+                      dim3(32, static_cast<unsigned>(each)), static_cast<size_t>(bytes), problem,
+                      stream, overlap);
+}
+
 // Rows are the grid's first dimension: blocks that run together share their weights.
 absl::Status LaunchTiles(const Fp32Forward& problem, StreamRef stream, Overlap overlap) {
   RLK_ASSIGN_OR_RETURN(const unsigned rows, cuda::GridBlocks(problem.shape.rows, kTileRows));
@@ -64,8 +99,8 @@ absl::Status LaunchTiles(const Fp32Forward& problem, StreamRef stream, Overlap o
   if (outputs > kGridYMax) {
     return absl::InternalError("det_linear: more outputs than a grid has");
   }
-  return LaunchKernel(Fp32ForwardTileKernel, dim3(rows, outputs), kTileWarps * 32, problem, stream,
-                      overlap);
+  return LaunchKernel(Fp32ForwardTileKernel, dim3(rows, outputs), kTileWarps * 32, 0, problem,
+                      stream, overlap);
 }
 
 }  // namespace
@@ -76,7 +111,7 @@ absl::Status LaunchForwardFp32(const Fp32Forward& problem, StreamRef stream, Ove
   if (rows == 1) return LaunchFewRows<1>(problem, stream, overlap);
   if (rows == 2) return LaunchFewRows<2>(problem, stream, overlap);
   if (rows <= 4) return LaunchFewRows<4>(problem, stream, overlap);
-  if (rows <= kFewRows) return LaunchFewRows<8>(problem, stream, overlap);
+  if (rows <= kFewRows) return LaunchShared(problem, stream, overlap);
   return LaunchTiles(problem, stream, overlap);
 }
 

@@ -90,9 +90,9 @@ __device__ __forceinline__ void WaitForPredecessor() {
 #endif
 }
 // The same, but not before `loaded` is there: the assembler would move the loads behind the wait.
-// The condition always holds (the block has one row of threads), and only the hardware knows it.
+// The condition always holds (no grid here has a third dimension), and only the hardware knows it.
 __device__ __forceinline__ void WaitForPredecessor(uint32_t loaded) {
-  if ((loaded | 1u) != blockDim.y - 1u) WaitForPredecessor();
+  if ((loaded | 1u) != gridDim.z - 1u) WaitForPredecessor();
 }
 __device__ __forceinline__ void AllowSuccessor() {
 #if __CUDA_ARCH__ >= 900
@@ -206,6 +206,118 @@ __global__ void __launch_bounds__(32) Fp32ForwardRowsKernel(const Fp32Forward p)
   if (writes) StoreOutput(p, row + index / kOutputs, first + index % kOutputs, total);
 }
 
+__device__ __forceinline__ void CopyAsync(float4* to, const float* from) {
+  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from));
+}
+
+// Eight rows: what a warp reads of x outweighs the weights, so x comes to shared memory, once a
+// block, in kXParts parts that are waited for in turn. A warp has kOutputs outputs.
+inline constexpr int kXParts = 4;
+// Warps of a block at most: what the registers hold.
+inline constexpr int kSharedWarps = 12;
+
+template <int kRows, int kOutputs, int kDepth>
+__global__ void __launch_bounds__(kSharedWarps * 32) Fp32ForwardSharedKernel(const Fp32Forward p) {
+  extern __shared__ __align__(16) float shared_x[];  // [kRows][K]
+  AllowSuccessor();
+  const int lane = static_cast<int>(threadIdx.x);
+  const int64_t first = (static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y) * kOutputs;
+  const int64_t inputs = p.shape.inputs;
+  const int64_t blocks = inputs / kWarpBlock;
+  const float* rows[kOutputs];
+#pragma unroll
+  for (int c = 0; c < kOutputs; ++c) {
+    const int64_t n = first + c < p.shape.outputs ? first + c : p.shape.outputs - 1;
+    rows[c] = p.weight + n * inputs + lane * kChunk;
+  }
+  float4 even[kDepth][kOutputs] = {}, odd[kDepth][kOutputs] = {};
+  const auto load = [&](float4(&w)[kDepth][kOutputs], int64_t block) {
+#pragma unroll
+    for (int d = 0; d < kDepth; ++d) {
+#pragma unroll
+      for (int c = 0; c < kOutputs; ++c) {
+        if (block + d < blocks) w[d][c] = LoadOnce(rows[c] + (block + d) * kWarpBlock);
+      }
+    }
+  };
+  load(even, 0);
+  load(odd, kDepth);
+  uint32_t bits = 0;
+#pragma unroll
+  for (int d = 0; d < kDepth; ++d) {
+#pragma unroll
+    for (int c = 0; c < kOutputs; ++c) {
+      bits ^= __float_as_uint(even[d][c].x) ^ __float_as_uint(odd[d][c].x);
+    }
+  }
+  WaitForPredecessor(bits);
+  // Parts end where both buffers have been multiplied; the last one has the short block too.
+  constexpr int64_t kTurn = 2 * kDepth;
+  const int64_t part = (blocks / kTurn + kXParts - 1) / kXParts * kTurn;  // in blocks
+  const int threads = static_cast<int>(blockDim.y) * 32;
+  const int thread = static_cast<int>(threadIdx.y) * 32 + lane;
+#pragma unroll 1
+  for (int i = 0; i < kXParts; ++i) {
+    const int64_t begin = min(i * part * kWarpBlock, inputs);
+    const int64_t end = i + 1 == kXParts ? inputs : min((i + 1) * part * kWarpBlock, inputs);
+    const auto chunks = static_cast<int>((end - begin) / kChunk);
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      const int64_t t = r < p.shape.rows ? r : p.shape.rows - 1;
+      for (int c = thread; c < chunks; c += threads) {
+        const int64_t k = begin + c * kChunk;
+        CopyAsync(reinterpret_cast<float4*>(shared_x + r * inputs + k), p.x + t * inputs + k);
+      }
+    }
+    asm volatile("cp.async.commit_group;");
+  }
+  const float* const x = shared_x + lane * kChunk;
+  float a[kRows * kOutputs] = {};
+  const auto multiply = [&](int64_t at, const float4(&w)[kOutputs]) {
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      const float4 v = *reinterpret_cast<const float4*>(x + r * inputs + at);
+#pragma unroll
+      for (int c = 0; c < kOutputs; ++c) {
+        a[r * kOutputs + c] = MultiplyChunk(v, w[c], a[r * kOutputs + c]);
+      }
+    }
+  };
+  const auto turn = [&](float4(&w)[kDepth][kOutputs], int64_t block) {
+#pragma unroll
+    for (int d = 0; d < kDepth; ++d) {
+      if (block + d < blocks) multiply((block + d) * kWarpBlock, w[d]);
+    }
+    load(w, block + kTurn);
+  };
+#pragma unroll
+  for (int i = 0; i < kXParts; ++i) {
+    if (i == 0) asm volatile("cp.async.wait_group %0;" ::"n"(kXParts - 1) : "memory");
+    if (i == 1) asm volatile("cp.async.wait_group %0;" ::"n"(kXParts - 2) : "memory");
+    if (i == 2) asm volatile("cp.async.wait_group %0;" ::"n"(kXParts - 3) : "memory");
+    if (i == 3) asm volatile("cp.async.wait_group 0;" ::: "memory");
+    __syncthreads();
+    const int64_t end = i + 1 == kXParts ? blocks : min((i + 1) * part, blocks);
+    for (int64_t b = min(i * part, blocks); b < end; b += kTurn) {
+      turn(even, b);
+      turn(odd, b + kDepth);
+    }
+  }
+  // The last, short block: lanes without a chunk keep their accumulators.
+  if (blocks * kWarpBlock + lane * kChunk < inputs) {
+    float4 w[kOutputs];
+#pragma unroll
+    for (int c = 0; c < kOutputs; ++c) w[c] = LoadOnce(rows[c] + blocks * kWarpBlock);
+    multiply(blocks * kWarpBlock, w);
+  }
+  __syncwarp();
+  int index;
+  bool writes;
+  const float total = FoldTotals<kRows * kOutputs>(a, lane, index, writes);
+  if (writes) StoreOutput(p, index / kOutputs, first + index % kOutputs, total);
+}
+
 // Many rows: a block multiplies 32 rows by 16 outputs from shared memory, 8 x 8 outputs a warp.
 inline constexpr int kTileRows = 32, kTileOutputs = 16, kTileWarps = 8;
 inline constexpr int kWarpRows = 8, kWarpOutputs = 8;
@@ -214,11 +326,6 @@ struct TileStage {
   float4 x[kTileRows][32];
   float4 w[kTileOutputs][32];
 };
-
-__device__ __forceinline__ void CopyAsync(float4* to, const float* from) {
-  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from));
-}
 
 // Block b of the tile's operands; chunks beyond the rows are left as they are.
 __device__ __forceinline__ void LoadStage(const Fp32Forward& p, int64_t row, int64_t output,

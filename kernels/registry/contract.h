@@ -25,11 +25,14 @@ constexpr bool Satisfies(ClaimLevel claim, ClaimLevel minimum) {
   return minimum == ClaimLevel::kL2Provider ? claim == minimum : claim >= minimum;
 }
 
-enum class Backend : uint8_t { kCudaSm90 = 0, kCuda = 1, kCpu = 2, kGolden = 3 };
-inline constexpr int kBackendCount = 4;
+// kGolden and kCublasLt run where they are asked for by name: the FP64 reference, and a library
+// that is a witness in comparisons.
+enum class Backend : uint8_t { kCudaSm90 = 0, kCuda = 1, kCpu = 2, kGolden = 3, kCublasLt = 4 };
+inline constexpr int kBackendCount = 5;
 
 constexpr std::string_view BackendName(Backend backend) {
-  constexpr std::string_view kNames[kBackendCount] = {"cuda_sm90", "cuda", "cpu", "golden"};
+  constexpr std::string_view kNames[kBackendCount] = {"cuda_sm90", "cuda", "cpu", "golden",
+                                                      "cublaslt"};
   return kNames[static_cast<int>(backend)];
 }
 

@@ -12,9 +12,9 @@
 namespace rlk {
 namespace {
 
-constexpr std::array<Backend, kBackendCount> kAllBackends = {Backend::kCudaSm90, Backend::kCuda,
-                                                             Backend::kCpu, Backend::kGolden};
-// Golden is never chosen by priority.
+constexpr std::array<Backend, kBackendCount> kAllBackends = {
+    Backend::kCudaSm90, Backend::kCuda, Backend::kCpu, Backend::kGolden, Backend::kCublasLt};
+// Golden and witnesses are never chosen by priority.
 constexpr std::span<const Backend> kPriority(kAllBackends.data(), 3);
 
 std::string Text(std::string_view text) { return std::string(text); }

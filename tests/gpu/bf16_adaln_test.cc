@@ -36,20 +36,58 @@ TEST_P(Bf16GpuAdaln, EqualsCpuOverSizes) {
   }
 }
 
+TEST_P(Bf16GpuAdaln, EqualsCpuUnderK128) {
+  uint32_t seed = 1;
+  for (int64_t width : {1, 5, 33}) {
+    for (int64_t inputs : {8, 264}) {
+      for (int64_t rows : {1, 3, 9, 65, 130, 260}) {
+        const AdalnSize size = {rows, width, inputs};
+        const DType grad = seed % 2 == 0 ? DType::kF32 : DType::kBF16;
+        OpCall call = MakeAdalnCall(GetParam(), size, DType::kBF16, grad, seed);
+        call.contract = adaln::kK128Contract;
+        seed += 7;
+        ExpectOpCudaEqualsCpu(call, AdalnName(call, size));
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST_P(Bf16GpuAdaln, EqualsCpuWithF32Weights) {
+  uint32_t seed = 1;
+  for (int64_t width : {1, 5, 33}) {
+    for (int64_t inputs : {4, 76, 1044}) {
+      for (int64_t rows : {1, 3, 8, 9, 65, 130}) {
+        const AdalnSize size = {rows, width, inputs};
+        const OpCall call = MakeAdalnCall(GetParam(), size, DType::kF32, DType::kF32, seed);
+        seed += 7;
+        ExpectOpCudaEqualsCpu(call, AdalnName(call, size));
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
 TEST_P(Bf16GpuAdaln, EqualsCpuAtTheModelsDepth) {
-  for (int64_t rows : {1, 8, 64}) {
-    const AdalnSize size = {rows, 336, 2688};
-    const OpCall call = MakeAdalnCall(GetParam(), size, DType::kBF16, DType::kBF16, 5);
-    ExpectOpCudaEqualsCpu(call, AdalnName(call, size));
+  for (int64_t rows : {1, 8, 64, 640}) {
+    for (const char* contract : {adaln::kPortableContract, adaln::kK128Contract}) {
+      const AdalnSize size = {rows, 336, 2688};
+      OpCall call = MakeAdalnCall(GetParam(), size, DType::kBF16, DType::kBF16, 5);
+      call.contract = contract;
+      ExpectOpCudaEqualsCpu(call, AdalnName(call, size));
+    }
   }
 }
 
 TEST_P(Bf16GpuAdaln, EachOutputAloneEqualsCpu) {
   const AdalnSize size = {9, 5, 72};
-  OpCall call = MakeAdalnCall(GetParam(), size, DType::kBF16, DType::kBF16, 9);
-  for (const auto& [name, bytes] : test::RunOpCpu(call)) {
-    call.wanted = {name};
-    ExpectOpCudaEqualsCpu(call, name);
+  for (const char* contract : {adaln::kPortableContract, adaln::kK128Contract}) {
+    OpCall call = MakeAdalnCall(GetParam(), size, DType::kBF16, DType::kBF16, 9);
+    call.contract = contract;
+    for (const auto& [name, bytes] : test::RunOpCpu(call)) {
+      call.wanted = {name};
+      ExpectOpCudaEqualsCpu(call, name);
+    }
   }
 }
 
@@ -62,20 +100,24 @@ INSTANTIATE_TEST_SUITE_P(Methods, Bf16GpuAdaln, testing::ValuesIn(kAdalnMethods)
 TEST(Bf16GpuAdalnGradients, AbsentOnesAreZeros) {
   OpCall call = MakeAdalnCall(kAdalnMethods[2], {5, 6, 24}, DType::kBF16, DType::kBF16, 3);
   for (int c : {0, 2, 5}) call.inputs.erase(adaln::kGradientNames[c]);
-  ExpectOpCudaEqualsCpu(call, "absent");
+  for (const char* contract : {adaln::kPortableContract, adaln::kK128Contract}) {
+    call.contract = contract;
+    ExpectOpCudaEqualsCpu(call, "absent");
+  }
 }
 
 TEST(Bf16GpuStoredDigests, AreThoseOfTheDevice) {
   int ran = 0;
-  for (const auto& c : test::Bf16DigestCases(test::LoadGolden("digests_bf16.json"))) {
-    if (c.call.input("weight").dtype == DType::kF32) continue;  // cpu only
-    for (const Variant* variant : CudaVariantsOf(c.call)) {
-      EXPECT_EQ(test::OpDigests(c.call, RunOpCuda(c.call, *variant)), c.digests)
-          << c.name << " " << variant->kernel;
-      ++ran;
+  for (const char* file : {"digests_bf16.json", "digests_bf16_k128.json"}) {
+    for (const auto& c : test::Bf16DigestCases(test::LoadGolden(file))) {
+      for (const Variant* variant : CudaVariantsOf(c.call)) {
+        EXPECT_EQ(test::OpDigests(c.call, RunOpCuda(c.call, *variant)), c.digests)
+            << c.name << " " << variant->kernel;
+        ++ran;
+      }
     }
   }
-  EXPECT_GE(ran, 60);
+  EXPECT_GE(ran, 100);
 }
 
 // Contract h3-v1 has CUDA's own SiLU: within two roundings of the portable one before the cast.

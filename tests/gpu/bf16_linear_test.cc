@@ -1,12 +1,15 @@
-// The CUDA kernels of contract h3-det-linear-bf16-mma-v1 against the cpu backend, bit for bit.
+// The CUDA kernels of the contracts of BF16 operands against the cpu backend, bit for bit.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "kernels/arith/step_vectors.h"
+#include "kernels/linear/cublaslt.h"
 #include "kernels/linear/step_law.h"
+#include "kernels/ops/det_linear/det_linear.h"
 #include "tests/gpu/bf16_runner.h"
 #include "tests/ops/det_linear/linear_call.h"
 
@@ -17,12 +20,25 @@ using test::kLinearMethods;
 using test::LinearSize;
 using test::OpCall;
 
-constexpr const char* kContract = "det_linear/h3-det-linear-bf16-mma-v1";
+// A method under a contract.
+struct Subject {
+  const char* method;
+  const char* contract;
+};
 
-OpCall MakeCall(const std::string& method, LinearSize size, int64_t activation, DType wide,
+std::vector<Subject> Subjects() {
+  std::vector<Subject> subjects;
+  for (const char* contract : {det_linear::kBf16Contract, det_linear::kK128Contract}) {
+    for (const char* method : kLinearMethods) subjects.push_back({method, contract});
+  }
+  return subjects;
+}
+
+OpCall MakeCall(const Subject& subject, LinearSize size, int64_t activation, DType wide,
                 bool extras, uint32_t seed) {
+  const std::string method = subject.method;
   OpCall call = test::MakeLinearCall(method, size, activation, extras, seed);
-  call.contract = kContract;
+  call.contract = subject.contract;
   for (const char* name : {"x", "weight", "bias", "grad_y"}) {
     if (!call.input(name).present()) continue;
     const DType dtype = std::string(name) == "grad_y" ? wide : DType::kBF16;
@@ -38,13 +54,13 @@ TEST(Bf16GpuLaw, TheDeviceFollowsIt) {
   EXPECT_TRUE(status.ok()) << status;
 }
 
-class Bf16GpuLinear : public testing::TestWithParam<const char*> {};
+class Bf16GpuLinear : public testing::TestWithParam<Subject> {};
 
 TEST_P(Bf16GpuLinear, EqualsCpuOverSizes) {
   uint32_t seed = 1;
   for (int64_t outputs : {1, 15, 17, 64, 90, 257, 594}) {
     for (int64_t inputs : {8, 56, 64, 72, 264, 1032}) {
-      for (int64_t rows : {1, 2, 4, 5, 8, 9, 16, 17, 33, 65, 130}) {
+      for (int64_t rows : {1, 2, 4, 5, 8, 9, 16, 17, 33, 65, 130, 257, 420}) {
         const LinearSize size = {rows, outputs, inputs};
         const int64_t activation = seed % 3 == 0 ? test::kSilu : test::kNoActivation;
         const OpCall call =
@@ -59,7 +75,7 @@ TEST_P(Bf16GpuLinear, EqualsCpuOverSizes) {
 }
 
 TEST_P(Bf16GpuLinear, EqualsCpuAtTheSizeOfAnAdaLnSlice) {
-  for (int64_t rows : {1, 3, 8, 48, 49, 64, 200}) {
+  for (int64_t rows : {1, 3, 8, 48, 49, 64, 200, 640}) {
     const LinearSize size = {rows, 5376, 2688};
     const OpCall call = MakeCall(GetParam(), size, test::kNoActivation, DType::kBF16, true, 40);
     ExpectOpCudaEqualsCpu(call, LinearName(call, size));
@@ -91,18 +107,19 @@ TEST_P(Bf16GpuLinear, EqualsCpuOnEveryKindOfData) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Methods, Bf16GpuLinear, testing::ValuesIn(kLinearMethods),
+INSTANTIATE_TEST_SUITE_P(Methods, Bf16GpuLinear, testing::ValuesIn(Subjects()),
                          [](const auto& info) {
-                           const std::string method = info.param;
-                           return method.substr(method.find('.') + 1);
+                           const std::string method = info.param.method;
+                           const bool k128 = info.param.contract == det_linear::kK128Contract;
+                           return method.substr(method.find('.') + 1) + (k128 ? "_k128" : "");
                          });
 
 // Small enough for compute-sanitizer: every kernel once, with tails.
 TEST(Bf16GpuSmall, EveryKernelEqualsCpu) {
-  for (const char* method : kLinearMethods) {
-    for (int64_t rows : {2, 8, 20, 65}) {
+  for (const Subject& subject : Subjects()) {
+    for (int64_t rows : {2, 8, 20, 65, 130}) {
       const LinearSize size = {rows, 90, 136};
-      const OpCall call = MakeCall(method, size, test::kSilu, DType::kBF16, true, 4);
+      const OpCall call = MakeCall(subject, size, test::kSilu, DType::kBF16, true, 4);
       ExpectOpCudaEqualsCpu(call, LinearName(call, size));
     }
   }
@@ -110,29 +127,75 @@ TEST(Bf16GpuSmall, EveryKernelEqualsCpu) {
 
 // One row's bytes are the same for every number of rows, alone and in company.
 TEST(Bf16GpuRows, ARowAloneEqualsTheRowInAnyBatch) {
-  const LinearSize all_size = {320, 594, 264};
-  const OpCall all =
-      MakeCall(kLinearMethods[0], all_size, test::kNoActivation, DType::kBF16, true, 3);
-  const size_t row_bytes = 594 * 2;
-  const std::vector<std::byte> whole = RunOpCuda(all, *CudaVariantsOf(all).front()).at("y");
-  for (int64_t rows = 1; rows <= 320; rows += rows < 70 ? 1 : 50) {
-    for (int64_t first : {int64_t{0}, 320 - rows}) {
-      const OpCall part = LinearRowsOf(all, first, rows);
-      for (const Variant* variant : CudaVariantsOf(part)) {
-        const std::vector<std::byte> got = RunOpCuda(part, *variant).at("y");
-        EXPECT_TRUE(std::equal(got.begin(), got.end(),
-                               whole.begin() + static_cast<int64_t>(row_bytes) * first))
-            << rows << " rows from " << first << " " << variant->kernel;
+  for (const char* contract : {det_linear::kBf16Contract, det_linear::kK128Contract}) {
+    const LinearSize all_size = {320, 594, 264};
+    const OpCall all = MakeCall({kLinearMethods[0], contract}, all_size, test::kNoActivation,
+                                DType::kBF16, true, 3);
+    const size_t row_bytes = 594 * 2;
+    const std::vector<std::byte> whole = RunOpCuda(all, *CudaVariantsOf(all).front()).at("y");
+    for (int64_t rows = 1; rows <= 320; rows += rows < 70 ? 1 : 50) {
+      for (int64_t first : {int64_t{0}, 320 - rows}) {
+        const OpCall part = LinearRowsOf(all, first, rows);
+        for (const Variant* variant : CudaVariantsOf(part)) {
+          const std::vector<std::byte> got = RunOpCuda(part, *variant).at("y");
+          EXPECT_TRUE(std::equal(got.begin(), got.end(),
+                                 whole.begin() + static_cast<int64_t>(row_bytes) * first))
+              << rows << " rows from " << first << " " << variant->kernel;
+        }
+      }
+    }
+  }
+}
+
+// Two and four parts of the reduction, and a reduction that is long enough to have four by default.
+TEST(Bf16GpuK128, PartsEqualCpu) {
+  for (const char* method : {kLinearMethods[0], kLinearMethods[1]}) {
+    const bool forward = method == kLinearMethods[0];
+    for (int64_t parts : {0, 1, 2, 4}) {
+      for (int64_t rows : {1, 9, 70, 200}) {
+        const int64_t length = parts == 0 ? 16384 : 1024;
+        const LinearSize size = {rows, forward ? 90 : length, forward ? length : 72};
+        for (DType wide : {DType::kBF16, DType::kF32}) {
+          OpCall call = MakeCall({method, det_linear::kK128Contract}, size, test::kNoActivation,
+                                 wide, true, 11);
+          call.integers["fold_parts"] = parts;
+          ExpectOpCudaEqualsCpu(call, LinearName(call, size) + " parts " + std::to_string(parts));
+          if (HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+// The library is no part of rlk; where it is there, its product is close and repeatable.
+TEST(Bf16GpuWitness, IsCloseToTheContractAndRepeats) {
+  const absl::Status there = linear::CheckCublasLt(0);
+  if (!there.ok()) GTEST_SKIP() << there;
+  for (int64_t rows : {1, 7, 64, 300}) {
+    for (DType wide : {DType::kBF16, DType::kF32}) {
+      const OpCall call = MakeCall({kLinearMethods[0], det_linear::kBf16Contract}, {rows, 520, 264},
+                                   test::kNoActivation, wide, false, 5);
+      OpCall witness = call;
+      witness.contract = det_linear::kWitnessContract;
+      witness.wanted = {"y"};
+      const std::vector<const Variant*> variants = CudaVariantsOf(witness);
+      ASSERT_EQ(variants.size(), 1u);
+      const test::OpOutputs got = RunOpCuda(witness, *variants[0]);
+      test::ExpectSameOp(RunOpCuda(witness, *variants[0]), got, "repeated");
+      const std::vector<float> a = test::OpValues(wide, got.at("y"));
+      const std::vector<float> b = test::OpValues(wide, test::RunOpCpu(call).at("y"));
+      for (size_t i = 0; i < a.size(); ++i) {
+        ASSERT_NEAR(a[i], b[i], 1e-3 + 0.01 * std::fabs(b[i])) << rows << " rows, element " << i;
       }
     }
   }
 }
 
 TEST(Bf16GpuRows, RepeatedCallsGiveTheSameBytes) {
-  for (const char* method : kLinearMethods) {
-    for (int64_t rows : {8, 64}) {
+  for (const Subject& subject : Subjects()) {
+    for (int64_t rows : {8, 64, 300}) {
       const OpCall call =
-          MakeCall(method, {rows, 1300, 520}, test::kNoActivation, DType::kBF16, true, 5);
+          MakeCall(subject, {rows, 1300, 520}, test::kNoActivation, DType::kBF16, true, 5);
       for (const Variant* variant : CudaVariantsOf(call)) {
         const test::OpOutputs first = RunOpCuda(call, *variant);
         for (int i = 0; i < 30; ++i) {

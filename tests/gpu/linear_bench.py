@@ -22,8 +22,10 @@ from bench import Library, Timer, current_stream, provenance, ratio_of_blocks, r
 
 INPUTS, OUTPUTS = 2688, 96768
 SLICE = 2048  # outputs whose accuracy is measured
-ROWS = (1, 8, 16, 64, 256, 2048)
-BACKWARD_ROWS = (1, 2, 8, 64, 256)
+ROWS = (1, 8, 16, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
+BACKWARD_ROWS = (1, 2, 8, 64, 256, 2048)
+# Outputs, inputs and rows of the other shapes.
+OTHER_SHAPES = ((8192, 8192, 1024), (8192, 8192, 4096), (12288, 2048, 1024), (12288, 2048, 4096))
 
 
 class LinearCall(ctypes.Structure):
@@ -32,32 +34,36 @@ class LinearCall(ctypes.Structure):
     _fields_ = [*((name, ctypes.c_int64) for name in ("rows", "outputs", "inputs")),
                 *((name, ctypes.c_void_p) for name in (
                     "temb", "x", "weight", "bias", "grad", "y", "grad_x", "grad_weight",
-                    "grad_bias", "plain", "packed", "partial"))]
+                    "grad_bias", "plain", "packed", "partial")), ("grad_f32", ctypes.c_int64)]
 
 
 class Shape:
     """Tensors of one number of rows; the weights are shared."""
 
-    def __init__(self, lib: Library, weights: dict, rows: int):
+    def __init__(self, lib: Library, weights: dict, rows: int, backward: bool = False,
+                 f32: bool = False):
         self.raw, self.tensors = lib.lib, dict(weights)
+        outputs, inputs = weights["weight"].shape
+        self.struct = LinearCall(rows=rows, outputs=outputs, inputs=inputs, grad_f32=f32)
         for name in ("packed_bytes", "partial_bytes"):
             getattr(self.raw, "rlk_bench_linear_" + name).restype = ctypes.c_int64
-        packed = self.raw.rlk_bench_linear_packed_bytes(
-            ctypes.c_int64(rows), ctypes.c_int64(INPUTS))
-        partial = self.raw.rlk_bench_linear_partial_bytes(
-            ctypes.c_int64(rows), ctypes.c_int64(OUTPUTS), ctypes.c_int64(INPUTS))
+        pointer = ctypes.byref(self.struct)
+        packed = self.raw.rlk_bench_linear_packed_bytes(pointer)
+        partial = self.raw.rlk_bench_linear_partial_bytes(pointer) if backward else 1
         bf16 = {"dtype": torch.bfloat16, "device": "cuda"}
         self.tensors |= {
-            "temb": torch.randn(rows, INPUTS, device="cuda"),
-            "grad": torch.randn(rows, OUTPUTS, device="cuda").bfloat16(),
-            "y": torch.full((rows, OUTPUTS), float("nan"), **bf16),
-            "grad_x": torch.full((rows, INPUTS), float("nan"), device="cuda"),
-            "grad_bias": torch.full((OUTPUTS,), float("nan"), **bf16),
-            "plain": torch.empty(rows, INPUTS, **bf16),
+            "temb": torch.randn(rows, inputs, device="cuda"),
+            "y": torch.full((rows, outputs), float("nan"), **bf16),
+            "plain": torch.empty(rows, inputs, **bf16),
             "packed": torch.empty(packed, dtype=torch.uint8, device="cuda"),
             "partial": torch.empty(max(partial, 1), dtype=torch.uint8, device="cuda"),
         }
-        self.struct = LinearCall(rows=rows, outputs=OUTPUTS, inputs=INPUTS)
+        if backward:
+            grad = torch.randn(rows, outputs, device="cuda")
+            self.tensors |= {
+                "grad": grad if f32 else grad.bfloat16(),
+                "grad_x": torch.full((rows, inputs), float("nan"), device="cuda"),
+                "grad_bias": torch.full((outputs,), float("nan"), **bf16)}
         for name, tensor in self.tensors.items():
             setattr(self.struct, name, tensor.data_ptr())
         # The contract's SiLU, whose rounding torch's does not share.
@@ -128,7 +134,7 @@ def report(name: str, result: dict, floor_name: str, subjects: list, peer: str, 
     return entry
 
 
-def forward_row(lib: Library, timer: Timer, weights: dict, rows: int) -> dict:
+def forward_row(lib: Library, timer: Timer, weights: dict, rows: int, label: str = "") -> dict:
     shape = Shape(lib, weights, rows)
     weight, bias = weights["weight"], weights["bias"]
 
@@ -137,33 +143,38 @@ def forward_row(lib: Library, timer: Timer, weights: dict, rows: int) -> dict:
         return torch.nn.functional.linear(x, weight, bias)
 
     runs, bytes_of = {}, {}
-    for name, many in (("few", 0), ("many", 1)):
-        if name == "few" and rows > 64:
+    for name, kind in (("mma", 0), ("wgmma", 1), ("k128", 2)):
+        if name == "mma" and rows > 64:
             continue
-        run = shape.run("forward", many)
+        run = shape.run("forward", kind)
         shape["y"].fill_(float("nan"))
         run()
-        bytes_of[name] = shape["y"].clone()
+        bytes_of[name] = shape["y"][:, :SLICE].clone()
         runs[name] = run
-    require(all(torch.equal(v.view(torch.int16), bytes_of["many"].view(torch.int16))
-                for v in bytes_of.values()), "mma.sync and wgmma give other bits")
-    x = shape["x"].double()
+    if "mma" in runs:
+        require(torch.equal(bytes_of["mma"].view(torch.int16), bytes_of["wgmma"].view(torch.int16)),
+                "mma.sync and wgmma give other bits")
+    some = slice(None) if rows <= 2048 else slice(0, 2048)
+    x = shape["x"][some].double()
     part = weight[:SLICE].double()
     gold = x @ part.T + bias[:SLICE].double()
     magnitude = x.abs() @ part.abs().T
-    extra = {"rlk": accuracy(bytes_of["many"][:, :SLICE], gold, magnitude),
-             "cublas": accuracy(torch.nn.functional.linear(shape["x"], weight, bias)[:, :SLICE], gold,
-                                magnitude)}
-    require(extra["rlk"]["equal_to_fp64_rounded"] > 0.999, f"forward {rows}: {extra}")
+    cublas = torch.nn.functional.linear(shape["x"][some], weight[:SLICE], bias[:SLICE])
+    extra = {name: accuracy(bytes_of[name][some], gold, magnitude) for name in ("wgmma", "k128")}
+    extra["cublas"] = accuracy(cublas, gold, magnitude)
+    del x, gold, magnitude
+    for name in ("wgmma", "k128"):
+        require(extra[name]["equal_to_fp64_rounded"] > 0.999, f"forward {rows}: {extra}")
     runs["cublas"] = lambda: torch.nn.functional.linear(shape["x"], weight, bias)
-    runs["cublas+silu"] = peer
+    if label == "":
+        runs["cublas+silu"] = peer
     runs["read"] = floor(lib, weight, "read")
-    subjects = [name for name in ("few", "many") if name in runs]
-    return report(f"forward T={rows}", timer.measure(runs), "read", subjects, "cublas", extra)
+    subjects = [name for name in ("mma", "wgmma", "k128") if name in runs]
+    return report(f"forward{label} T={rows}", timer.measure(runs), "read", subjects, "cublas", extra)
 
 
 def backward_rows(lib: Library, timer: Timer, weights: dict, rows: int) -> list:
-    shape = Shape(lib, weights, rows)
+    shape = Shape(lib, weights, rows, backward=True)
     weight, grad = weights["weight"], shape["grad"]
     shape.struct.temb = None
     run_input, run_weight = shape.run("backward_input"), shape.run("backward_weight")
@@ -173,9 +184,13 @@ def backward_rows(lib: Library, timer: Timer, weights: dict, rows: int) -> list:
     of_input = {"rlk": accuracy(shape["grad_x"], gold, magnitude),
                 "cublas": accuracy((grad @ weight).float(), gold, magnitude)}
     require(of_input["rlk"]["error_over_magnitudes"] < 1e-5, f"grad_x {rows}: {of_input}")
-    entries = [report(f"grad_x T={rows}", timer.measure({
-        "rlk": run_input, "cublas": lambda: grad @ weight, "read": floor(lib, weight, "read")}),
-        "read", ["rlk"], "cublas", of_input)]
+    runs = {"rlk": run_input, "k128": shape.run("backward_k128", 1)}
+    runs["k128"]()
+    of_input["k128"] = accuracy(shape["grad_x"], gold, magnitude)
+    require(of_input["k128"]["error_over_magnitudes"] < 1e-5, f"grad_x {rows}: {of_input}")
+    runs |= {"cublas": lambda: grad @ weight, "read": floor(lib, weight, "read")}
+    entries = [report(f"grad_x T={rows}", timer.measure(runs), "read", ["rlk", "k128"], "cublas",
+                      of_input)]
     grad_weight = torch.full_like(weight, float("nan"))
     shape.struct.grad_weight = grad_weight.data_ptr()
     run_weight()
@@ -183,10 +198,30 @@ def backward_rows(lib: Library, timer: Timer, weights: dict, rows: int) -> list:
     size = grad[:, :SLICE].double().abs().T @ shape["x"].double().abs()
     of_weight = {"rlk": accuracy(grad_weight[:SLICE], part, size.clamp_min(1e-30))}
     require(of_weight["rlk"]["equal_to_fp64_rounded"] > 0.999, f"grad_weight {rows}: {of_weight}")
-    entries.append(report(f"grad_weight T={rows}", timer.measure({
-        "rlk": run_weight, "cublas": lambda: grad.T @ shape["x"],
-        "write": floor(lib, grad_weight, "write")}), "write", ["rlk"], "cublas", of_weight))
+    runs = {"rlk": run_weight, "k128": shape.run("backward_k128", 2)}
+    runs["k128"]()
+    of_weight["k128"] = accuracy(grad_weight[:SLICE], part, size.clamp_min(1e-30))
+    require(of_weight["k128"]["equal_to_fp64_rounded"] > 0.999, f"grad_weight {rows}: {of_weight}")
+    runs |= {"cublas": lambda: grad.T @ shape["x"], "write": floor(lib, grad_weight, "write")}
+    entries.append(report(f"grad_weight T={rows}", timer.measure(runs), "write", ["rlk", "k128"],
+                          "cublas", of_weight))
     return entries
+
+
+def both_gradients(lib: Library, timer: Timer, weights: dict, rows: int) -> dict:
+    """grad_x, grad_weight and grad_bias under k128, for gradients of both dtypes."""
+    shapes = {dtype: Shape(lib, weights, rows, backward=True, f32=dtype == "f32")
+              for dtype in ("bf16", "f32")}
+    grad_weight = torch.full_like(weights["weight"], float("nan"))
+    runs = {}
+    for dtype, shape in shapes.items():
+        shape.struct.grad_weight = grad_weight.data_ptr()
+        runs[dtype] = shape.run("backward_k128", 3)
+    grad, x, weight = shapes["bf16"]["grad"], shapes["bf16"]["x"], weights["weight"]
+    runs["cublas"] = lambda: (grad @ weight, grad.T @ x)
+    runs["write"] = floor(lib, grad_weight, "write")
+    return report(f"both gradients T={rows}", timer.measure(runs), "write", ["bf16", "f32"],
+                  "cublas", {})
 
 
 def main() -> int:
@@ -208,9 +243,17 @@ def main() -> int:
         parity = silu_parity(lib)
         for rows in ROWS:
             results.append(forward_row(lib, timer, weights, rows))
+            torch.cuda.empty_cache()
         for rows in BACKWARD_ROWS:
             results += backward_rows(lib, timer, weights, rows)
             torch.cuda.empty_cache()
+        for rows in (256, 2048):
+            results.append(both_gradients(lib, timer, weights, rows))
+            torch.cuda.empty_cache()
+        for outputs, inputs, rows in OTHER_SHAPES:
+            other = {"weight": (torch.randn(outputs, inputs, device="cuda") * 0.02).bfloat16(),
+                     "bias": torch.randn(outputs, device="cuda").bfloat16()}
+            results.append(forward_row(lib, timer, other, rows, f" {outputs}x{inputs}"))
     with open(options.out, "w", encoding="utf-8") as file:
         json.dump({"provenance": provenance(), "silu_cuda": parity, "rows": results}, file, indent=1)
     return 0

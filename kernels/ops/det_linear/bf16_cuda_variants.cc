@@ -5,16 +5,15 @@
 
 #include "kernels/core/status.h"
 #include "kernels/linear/bf16_cuda.h"
+#include "kernels/linear/cublaslt.h"
 #include "kernels/ops/det_linear/bf16.h"
+#include "kernels/ops/det_linear/k128_cuda_variants.h"
 
 namespace rlk {
 namespace {
 
 using det_linear::Kind;
 using linear::Activation;
-
-// Up to here one pass of `mma.sync` is as fast as the weights can be read.
-constexpr int64_t kMmaRows = 8;
 
 absl::Status ForwardMma(const KernelArgs& args) {
   return linear::LaunchBf16ForwardMma(det_linear::ReadBf16Forward(args), args.stream);
@@ -29,62 +28,46 @@ absl::Status ForActivation(const KernelArgs& args) {
                                                  : "activation silu_cuda has a variant of its own");
 }
 
-template <bool kSiluCuda>
-absl::Status ForManyRows(const KernelArgs& args) {
-  RLK_RETURN_IF_ERROR(ForActivation<kSiluCuda>(args));
-  if (args.Input("x").shape[0] > kMmaRows) return absl::OkStatus();
-  return absl::FailedPreconditionError("for more than 8 rows");
-}
-
-int64_t PackedBytes(const KernelArgs& args) {
-  const linear::Shape shape = det_linear::ReadShape(args, Kind::kForward);
-  return linear::Bf16PackedElements(shape.rows, shape.inputs) *
-         static_cast<int64_t>(sizeof(uint16_t));
+int64_t WgmmaBytes(const KernelArgs& args) {
+  return linear::Bf16WgmmaBytes(det_linear::ReadBf16Forward(args));
 }
 
 absl::Status ForwardWgmma(const KernelArgs& args) {
   const linear::Bf16Linear problem = det_linear::ReadBf16Forward(args);
-  auto* packed = reinterpret_cast<uint16_t*>(args.workspace.data());
   RLK_RETURN_IF_ERROR(linear::LaunchBf16Pack(problem.x, problem.shape.rows, problem.shape.inputs,
-                                             packed, args.stream));
-  return linear::LaunchBf16ForwardWgmma(problem, packed, args.stream);
+                                             reinterpret_cast<uint16_t*>(args.workspace.data()),
+                                             args.stream));
+  return linear::LaunchBf16ForwardWgmma(problem, args.workspace.data(), args.stream);
 }
 
-// g [T, N] in FP32 stands first in the workspace, where there is an activation.
-int64_t GradientBytes(const KernelArgs& args) {
-  if (det_linear::ReadActivation(args) == Activation::kNone) return 0;
-  const int64_t bytes = args.Input("grad_y").elements() * static_cast<int64_t>(sizeof(float));
-  return (bytes + 255) / 256 * 256;
+absl::Status ForWitness(const KernelArgs& args) {
+  if (det_linear::ReadActivation(args) != Activation::kNone) {
+    return absl::FailedPreconditionError("without an activation only");
+  }
+  if (args.Output("pre").present()) return absl::FailedPreconditionError("does not give pre");
+  return absl::OkStatus();
 }
 
-template <typename Problem>
-absl::Status ApplyActivation(const KernelArgs& args, Problem& problem) {
-  const Activation activation = det_linear::ReadActivation(args);
-  if (activation == Activation::kNone) return absl::OkStatus();
-  auto* g = reinterpret_cast<float*>(args.workspace.data());
-  const TensorView& grad_y = args.Input("grad_y");
-  problem.grad = det_linear::GradientInMemory(g, problem.shape.outputs);
-  return linear::LaunchBf16Gradient(activation, det_linear::OperandOf(grad_y),
-                                    args.Input("pre").as<float>(), grad_y.elements(), g,
-                                    args.stream);
+absl::Status ForwardWitness(const KernelArgs& args) {
+  return linear::LaunchCublasLt(det_linear::ReadBf16Forward(args), args.stream);
 }
 
 int64_t BackwardInputBytes(const KernelArgs& args) {
-  return GradientBytes(args) +
+  return det_linear::GradientBytes(args) +
          linear::Bf16BackwardInputBytes(det_linear::ReadShape(args, Kind::kBackwardInput));
 }
 
 absl::Status BackwardInput(const KernelArgs& args) {
   linear::Bf16BackwardInput problem = det_linear::ReadBf16BackwardInput(args);
   if (problem.grad_x.data == nullptr) return absl::OkStatus();
-  RLK_RETURN_IF_ERROR(ApplyActivation(args, problem));
-  return linear::LaunchBf16BackwardInput(problem, args.workspace.data() + GradientBytes(args),
-                                         args.stream);
+  RLK_RETURN_IF_ERROR(det_linear::ApplyActivation(args, problem.grad));
+  return linear::LaunchBf16BackwardInput(
+      problem, args.workspace.data() + det_linear::GradientBytes(args), args.stream);
 }
 
 absl::Status BackwardWeight(const KernelArgs& args) {
   linear::Bf16BackwardWeight problem = det_linear::ReadBf16BackwardWeight(args);
-  RLK_RETURN_IF_ERROR(ApplyActivation(args, problem));
+  RLK_RETURN_IF_ERROR(det_linear::ApplyActivation(args, problem.grad));
   return linear::LaunchBf16BackwardWeight(problem, args.stream);
 }
 
@@ -119,10 +102,20 @@ std::vector<Variant> DetLinearBf16CudaVariants(Kind kind) {
   if (kind == Kind::kForward) {
     Variant wgmma = MakeVariant(Backend::kCudaSm90, "det_linear_bf16_forward_wgmma", &ForwardWgmma);
     wgmma.capability_min = wgmma.capability_max = 90;
-    wgmma.workspace_bytes = &PackedBytes;
-    AddBoth(std::move(wgmma), &ForManyRows<false>, &ForManyRows<true>, variants);
+    wgmma.workspace_bytes = &WgmmaBytes;
+    AddBoth(std::move(wgmma), &ForActivation<false>, &ForActivation<true>, variants);
     AddBoth(MakeVariant(Backend::kCuda, "det_linear_bf16_forward_mma", &ForwardMma),
             &ForActivation<false>, &ForActivation<true>, variants);
+    AddBoth(det_linear::K128CudaVariant(kind), &ForActivation<false>, &ForActivation<true>,
+            variants);
+    Variant witness;
+    witness.backend = Backend::kCublasLt;
+    witness.kernel = "cublaslt_matmul";
+    witness.contracts = {{det_linear::kWitnessContract, ClaimLevel::kL0Repeatable}};
+    witness.capability_min = 80;
+    witness.applicable = &ForWitness;
+    witness.launch = &ForwardWitness;
+    variants.push_back(std::move(witness));
     return variants;
   }
   const bool input = kind == Kind::kBackwardInput;
@@ -130,8 +123,10 @@ std::vector<Variant> DetLinearBf16CudaVariants(Kind kind) {
       Backend::kCuda,
       input ? "det_linear_bf16_backward_input_cuda" : "det_linear_bf16_backward_weight_cuda",
       input ? &BackwardInput : &BackwardWeight);
-  variant.workspace_bytes = input ? &BackwardInputBytes : &GradientBytes;
-  AddBoth(std::move(variant), &ForActivation<false>, &ForActivation<true>, variants);
+  variant.workspace_bytes = input ? &BackwardInputBytes : &det_linear::GradientBytes;
+  for (Variant& each : std::vector<Variant>{variant, det_linear::K128CudaVariant(kind)}) {
+    AddBoth(std::move(each), &ForActivation<false>, &ForActivation<true>, variants);
+  }
   return variants;
 }
 

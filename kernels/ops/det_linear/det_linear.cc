@@ -22,6 +22,8 @@ using det_linear::kK128Contract;
 using linear::Activation;
 
 constexpr char kGoldenContract[] = "det_linear/golden-f64";
+// Of the variant in bf16_cuda_variants.cc.
+using det_linear::kWitnessContract;
 
 constexpr char kCommon[] =
     "FP32, round to nearest even, subnormals kept, functions f32-v1; stored NaN are 0x7fffffff. ";
@@ -75,6 +77,10 @@ constexpr char kK128BackwardWeight[] =
 constexpr char kGolden[] =
     "FP64, rounded once to the dtype of the output. The reference of accuracy; its bits depend on "
     "the C library.";
+
+constexpr char kWitness[] =
+    "cuBLASLt's product with bias, one algorithm for each [N, K], accumulated in FP32 in the "
+    "library's own order; no activation. Its bits depend on the library's version and the device.";
 
 // What is known of a method once.
 struct MethodFacts {
@@ -159,10 +165,15 @@ std::string K128Arithmetic(Kind kind) {
 }
 
 std::vector<Contract> Contracts(const MethodFacts& facts) {
-  return {{kFp32Contract, Arithmetic(facts.kind, false), facts.operand, {DType::kF32}},
-          {kBf16Contract, Arithmetic(facts.kind, true), facts.operand, {DType::kBF16}},
-          {kK128Contract, K128Arithmetic(facts.kind), facts.operand, {DType::kBF16}},
-          {kGoldenContract, kGolden}};
+  std::vector<Contract> contracts = {
+      {kFp32Contract, Arithmetic(facts.kind, false), facts.operand, {DType::kF32}},
+      {kBf16Contract, Arithmetic(facts.kind, true), facts.operand, {DType::kBF16}},
+      {kK128Contract, K128Arithmetic(facts.kind), facts.operand, {DType::kBF16}},
+      {kGoldenContract, kGolden}};
+  if (facts.kind == Kind::kForward) {
+    contracts.push_back({kWitnessContract, kWitness, facts.operand, {DType::kBF16}});
+  }
+  return contracts;
 }
 
 // silu_cuda is CUDA's own function: no other backend has its bits.

@@ -46,6 +46,8 @@ inline constexpr char kFp32Contract[] = "det_linear/h3-det-linear-v1";
 // For BF16 operands.
 inline constexpr char kBf16Contract[] = "det_linear/h3-det-linear-bf16-mma-v1";
 inline constexpr char kK128Contract[] = "det_linear/bf16-k128-v1";
+// What backend cublaslt gives, BF16 operands, forward.
+inline constexpr char kWitnessContract[] = "det_linear/cublaslt";
 
 // What every backend reads of a call.
 linear::Shape ReadShape(const KernelArgs& args, Kind kind);

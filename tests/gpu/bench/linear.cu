@@ -2,12 +2,16 @@
 // device memory; 0 is success.
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/core/status.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/linear/bf16_cuda.h"
 #include "kernels/linear/bf16_forward.cuh"
+#include "kernels/linear/k128.h"
+#include "kernels/linear/k128_cuda.h"
 
 #define RLK_EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -56,32 +60,78 @@ struct LinearBenchCall {
   const void *temb, *x, *weight, *bias, *grad;  // temb F32; grad [rows, outputs] BF16
   void *y, *grad_x, *grad_weight, *grad_bias;   // grad_x F32
   void *plain, *packed, *partial;
+  int64_t grad_f32;  // grad is F32 (k128)
 };
 
-RLK_EXPORT int64_t rlk_bench_linear_packed_bytes(int64_t rows, int64_t inputs) {
-  return linear::Bf16PackedElements(rows, inputs) * 2;
-}
-RLK_EXPORT int64_t rlk_bench_linear_partial_bytes(int64_t rows, int64_t outputs, int64_t inputs) {
-  return linear::Bf16BackwardInputBytes({rows, outputs, inputs});
+namespace {
+
+linear::Bf16Linear Forward(const LinearBenchCall& call) {
+  linear::Bf16Linear problem;
+  problem.shape = {call.rows, call.outputs, call.inputs};
+  problem.x = static_cast<const uint16_t*>(call.plain);
+  problem.weight = static_cast<const uint16_t*>(call.weight);
+  problem.bias = static_cast<const uint16_t*>(call.bias);
+  problem.out.views[0] = call.y;
+  return problem;
 }
 
-// What AdaLN's forward runs: silu, cast, the linear. 0: the kernel for few rows, 1: for many.
-RLK_EXPORT int rlk_bench_linear_forward(const LinearBenchCall* call, int many, void* stream) {
-  linear::Bf16Linear problem;
-  problem.shape = {call->rows, call->outputs, call->inputs};
-  problem.x = static_cast<const uint16_t*>(call->plain);
-  problem.weight = static_cast<const uint16_t*>(call->weight);
-  problem.bias = static_cast<const uint16_t*>(call->bias);
-  problem.out.views[0] = call->y;
+linear::GradientSource Gradient(const LinearBenchCall& call) {
+  linear::GradientSource grad;
+  grad.views[0] = call.grad;
+  grad.f32 = call.grad_f32 != 0;
+  grad.outputs = call.outputs;
+  return grad;
+}
+
+linear::Bf16BackwardInput BackwardInput(const LinearBenchCall& call) {
+  linear::Bf16BackwardInput problem;
+  problem.shape = {call.rows, call.outputs, call.inputs};
+  problem.grad = Gradient(call);
+  problem.weight = static_cast<const uint16_t*>(call.weight);
+  problem.grad_x = {rlk::DType::kF32, call.grad_x};
+  problem.temb = static_cast<const float*>(call.temb);
+  return problem;
+}
+
+linear::Bf16BackwardWeight BackwardWeight(const LinearBenchCall& call) {
+  linear::Bf16BackwardWeight problem;
+  problem.shape = {call.rows, call.outputs, call.inputs};
+  problem.grad = Gradient(call);
+  problem.x = static_cast<const uint16_t*>(call.x);
+  problem.grad_weight = {rlk::DType::kBF16, call.grad_weight};
+  problem.grad_bias = {rlk::DType::kBF16, call.grad_bias};
+  return problem;
+}
+
+int Done(const absl::Status& status) { return status.ok() ? 0 : 1; }
+
+}  // namespace
+
+RLK_EXPORT int64_t rlk_bench_linear_packed_bytes(const LinearBenchCall* call) {
+  return std::max(linear::Bf16WgmmaBytes(Forward(*call)),
+                  linear::K128ForwardBytes(Forward(*call), 1));
+}
+RLK_EXPORT int64_t rlk_bench_linear_partial_bytes(const LinearBenchCall* call) {
+  const linear::Shape shape = {call->rows, call->outputs, call->inputs};
+  return std::max(linear::Bf16BackwardInputBytes(shape),
+                  linear::K128GradientBytes(Gradient(*call), call->rows) +
+                      linear::K128BackwardInputBytes(shape, 4));
+}
+
+// What AdaLN's forward runs: silu, cast, the linear. 0: by mma.sync, 1: by wgmma, 2: k128.
+RLK_EXPORT int rlk_bench_linear_forward(const LinearBenchCall* call, int kind, void* stream) {
+  const linear::Bf16Linear problem = Forward(*call);
   auto* packed = static_cast<uint16_t*>(call->packed);
   auto* plain = static_cast<uint16_t*>(call->plain);
   const absl::Status silu = linear::LaunchBf16Silu(
       linear::SiluKind::kPortable, static_cast<const float*>(call->temb), call->rows, call->inputs,
-      many != 0 ? nullptr : plain, many != 0 ? packed : nullptr, {stream});
+      kind == 1 ? nullptr : plain, kind == 1 ? packed : nullptr, {stream});
   if (!silu.ok()) return 1;
-  const absl::Status status = many != 0 ? linear::LaunchBf16ForwardWgmma(problem, packed, {stream})
-                                        : linear::LaunchBf16ForwardMma(problem, {stream});
-  return status.ok() ? 0 : 1;
+  if (kind == 0) return Done(linear::LaunchBf16ForwardMma(problem, {stream}, true));
+  if (kind == 1) return Done(linear::LaunchBf16ForwardWgmma(problem, packed, {stream}));
+  const absl::Status pack =
+      linear::LaunchK128Pack(plain, call->rows, call->inputs, packed, {stream});
+  return pack.ok() ? Done(linear::LaunchK128ForwardWgmma(problem, 1, packed, {stream})) : 1;
 }
 
 // The contract's silu(temb), cast, into `plain`.
@@ -95,27 +145,28 @@ RLK_EXPORT int rlk_bench_linear_silu(const LinearBenchCall* call, void* stream) 
 }
 
 RLK_EXPORT int rlk_bench_linear_backward_input(const LinearBenchCall* call, void* stream) {
-  linear::Bf16BackwardInput problem;
-  problem.shape = {call->rows, call->outputs, call->inputs};
-  problem.grad.views[0] = call->grad;
-  problem.grad.f32 = false;
-  problem.grad.outputs = call->outputs;
-  problem.weight = static_cast<const uint16_t*>(call->weight);
-  problem.grad_x = {rlk::DType::kF32, call->grad_x};
-  problem.temb = static_cast<const float*>(call->temb);
-  return linear::LaunchBf16BackwardInput(problem, call->partial, {stream}).ok() ? 0 : 1;
+  return Done(linear::LaunchBf16BackwardInput(BackwardInput(*call), call->partial, {stream}));
+}
+RLK_EXPORT int rlk_bench_linear_backward_weight(const LinearBenchCall* call, void* stream) {
+  return Done(linear::LaunchBf16BackwardWeight(BackwardWeight(*call), {stream}));
 }
 
-RLK_EXPORT int rlk_bench_linear_backward_weight(const LinearBenchCall* call, void* stream) {
-  linear::Bf16BackwardWeight problem;
-  problem.shape = {call->rows, call->outputs, call->inputs};
-  problem.grad.views[0] = call->grad;
-  problem.grad.f32 = false;
-  problem.grad.outputs = call->outputs;
-  problem.x = static_cast<const uint16_t*>(call->x);
-  problem.grad_weight = {rlk::DType::kBF16, call->grad_weight};
-  problem.grad_bias = {rlk::DType::kBF16, call->grad_bias};
-  return linear::LaunchBf16BackwardWeight(problem, {stream}).ok() ? 0 : 1;
+// Both under k128, the gradient's parts made once. wanted: 1 grad_x, 2 grad_weight, 3 both.
+RLK_EXPORT int rlk_bench_linear_backward_k128(const LinearBenchCall* call, int wanted,
+                                              void* stream) {
+  const linear::GradientSource source = Gradient(*call);
+  linear::K128Gradient grad;
+  auto* workspace = static_cast<std::byte*>(call->partial);
+  if (!linear::PrepareK128Gradient(source, call->rows, workspace, {stream}, grad).ok()) return 1;
+  workspace += linear::K128GradientBytes(source, call->rows);
+  // As the contract's default has it.
+  const int64_t parts = linear::K128Parts(0, call->outputs);
+  if ((wanted & 1) != 0 && Done(linear::LaunchK128BackwardInput(BackwardInput(*call), grad, parts,
+                                                                workspace, {stream})) != 0) {
+    return 1;
+  }
+  if ((wanted & 2) == 0) return 0;
+  return Done(linear::LaunchK128BackwardWeight(BackwardWeight(*call), grad, {stream}));
 }
 
 // The floors: `bytes` read, or written.

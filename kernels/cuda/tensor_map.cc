@@ -1,0 +1,45 @@
+#include "kernels/cuda/tensor_map.h"
+
+#include <cudaTypedefs.h>
+#include <cuda_runtime_api.h>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/cuda/status.h"
+
+namespace rlk::cuda {
+namespace {
+
+// From the driver that the runtime has loaded: nothing links libcuda.
+absl::StatusOr<PFN_cuTensorMapEncodeTiled_v12000> Encoder() {
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
+  RLK_CUDA_RETURN_IF_ERROR(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function,
+                                                            12000, cudaEnableDefault, &result));
+  if (result != cudaDriverEntryPointSuccess || function == nullptr) {
+    return absl::InternalError("the driver has no cuTensorMapEncodeTiled");
+  }
+  return reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(function);
+}
+
+}  // namespace
+
+absl::StatusOr<CUtensorMap> MatrixTiles(const void* matrix, int64_t rows, int64_t columns,
+                                        int64_t stride, int tile_rows) {
+  static const absl::StatusOr<PFN_cuTensorMapEncodeTiled_v12000> encode = Encoder();
+  if (!encode.ok()) return encode.status();
+  CUtensorMap map;
+  const cuuint64_t size[2] = {static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(rows)};
+  const cuuint64_t row_bytes[1] = {static_cast<cuuint64_t>(stride) * 2};
+  const cuuint32_t box[2] = {kTileColumns, static_cast<cuuint32_t>(tile_rows)};
+  const cuuint32_t step[2] = {1, 1};
+  const CUresult result =
+      (*encode)(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<void*>(matrix), size,
+                row_bytes, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (result == CUDA_SUCCESS) return map;
+  return absl::InternalError(absl::StrCat("cuTensorMapEncodeTiled: error ", int{result}, " for [",
+                                          rows, ", ", columns, "], tiles of ", tile_rows));
+}
+
+}  // namespace rlk::cuda
