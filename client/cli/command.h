@@ -49,7 +49,7 @@ std::string ServerAddress(const Args& args);
 // --session, or RLK_SESSION of the environment; empty for none.
 std::string SessionToken(const Args& args);
 
-// Asks grpc.health.v1, as a probe does: no session, no credential.
+// Asks grpc.health.v1, as a probe does: no session, no token.
 Outcome RunHealth(const Args& args);
 Outcome RunInfo(const Args& args);
 Outcome RunOps(const Args& args);

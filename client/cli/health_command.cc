@@ -2,17 +2,18 @@
 // as unknown fields of an empty message: a second compiled copy of health.proto would collide with
 // that of other libraries.
 #include <google/protobuf/empty.pb.h>
-#include <grpcpp/create_channel.h>
+#include <grpcpp/channel.h>
 #include <grpcpp/generic/generic_stub.h>
-#include <grpcpp/security/credentials.h>
 
 #include <array>
 #include <chrono>
+#include <memory>
+#include <utility>
 
 #include "client/cli/command.h"
 #include "client/cli/render.h"
+#include "client/cpp/channel.h"
 #include "client/cpp/status_map.h"
-#include "client/cpp/transport.h"
 #include "kernels/core/status.h"
 
 namespace rlk::cli {
@@ -53,10 +54,9 @@ absl::StatusOr<std::string> State(const grpc::ByteBuffer& reply) {
   return state < kStates.size() ? kStates[state] : std::to_string(state);
 }
 
-absl::StatusOr<std::string> Check(const std::string& address, const std::string& service,
-                                  std::chrono::milliseconds timeout) {
-  grpc::GenericStub stub(
-      grpc::CreateChannel(client::ChannelTarget(address), grpc::InsecureChannelCredentials()));
+absl::StatusOr<std::string> Check(std::shared_ptr<grpc::Channel> channel,
+                                  const std::string& service, std::chrono::milliseconds timeout) {
+  grpc::GenericStub stub(std::move(channel));
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + timeout);
   grpc::CompletionQueue queue;
@@ -84,8 +84,12 @@ Outcome RunHealth(const Args& args) {
   const auto timeout_ms = args.GetInteger("--timeout-ms", kTimeoutMs, 1, int64_t{1} << 31);
   if (!timeout_ms.ok()) return UsageError(timeout_ms.status());
   const std::string address = ServerAddress(args);
+  const auto options = ClientOptionsOf(args);
+  if (!options.ok()) return ConnectError(options.status());
+  auto channel = client::MakeChannel(address, *options);
+  if (!channel.ok()) return ConnectError(channel.status());
   const std::string service = args.positional().empty() ? "" : args.positional()[0];
-  const auto state = Check(address, service, std::chrono::milliseconds(*timeout_ms));
+  const auto state = Check(*std::move(channel), service, std::chrono::milliseconds(*timeout_ms));
   if (!state.ok()) return CallError(state.status());
   Outcome outcome;
   outcome.json = Dump({{"address", address}, {"service", service}, {"status", *state}});

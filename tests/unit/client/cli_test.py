@@ -254,7 +254,8 @@ def check_refusals(rlk, directory):
     for words in (("info",), ("health",), ("ops",), ("call", FORWARD, x), ("bench", "rpc")):
         error = rlk.json(*words, code=3, server=nobody)["error"]
         check(f"unreachable server of {words[0]}", nobody in error["message"], error)
-    check("malformed address", rlk("info", server="nowhere").returncode == 2)
+    for name in ("info", "health"):
+        check(f"malformed address of {name}", rlk(name, server="nowhere").returncode == 2)
     check("help", "Exit codes" in subprocess.run([rlk.rlk, "help"], capture_output=True,
                                                  text=True).stdout)
 
