@@ -52,8 +52,9 @@ ABSL_FLAG(std::string, parity_peer_token_file, "",
           "File with the bearer token that those servers take; needs --parity-peer-ca");
 ABSL_FLAG(std::string, metrics, "127.0.0.1:9464",
           "Address HOST:PORT of the Prometheus endpoint /metrics; empty for none");
-ABSL_FLAG(std::string, backends, "",
-          "Backends to offer, a comma list of cuda_sm90, cuda, cpu, golden; empty offers all");
+ABSL_FLAG(
+    std::string, backends, "",
+    "Backends to offer, a comma list of cuda_sm90, cuda, cpu, golden, cublaslt; empty offers all");
 ABSL_FLAG(int64_t, threads, 0, "Threads of the host's kernels; 0 takes the number of cores");
 ABSL_FLAG(double, drain_seconds, 5,
           "At SIGTERM: how long calls in flight may take before the server exits");

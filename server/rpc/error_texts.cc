@@ -38,7 +38,7 @@ constexpr Row kRows[] = {
     {Reason::kUnknownContract,
      {"options.contract", "another contract", "the contracts that ListOperators lists"}},
     {Reason::kUnknownBackend,
-     {"options.backend", "another backend", "cuda_sm90, cuda, cpu, golden"}},
+     {"options.backend", "another backend", "cuda_sm90, cuda, cpu, golden, cublaslt"}},
     {Reason::kUnknownOperator,
      {"method", "another method", "the methods that ListOperators lists"}},
     {Reason::kUnknownOutput, {"options.wanted_outputs", "another output", "the method's outputs"}},

@@ -338,14 +338,15 @@ TEST(Select, RefusesWithReasonFieldValueAndAllowedSet) {
        Reason::kUnknownContract, "options.contract", "op/portable-v9",
        "op/portable-v1, op/fast-v1, op/golden-f64", "op/portable-v9"},
       {"unknown backend", [](World& w) { w.query.backend = "tpu"; }, kInvalid,
-       Reason::kUnknownBackend, "options.backend", "tpu", "cuda_sm90, cuda, cpu, golden", "tpu"},
+       Reason::kUnknownBackend, "options.backend", "tpu", "cuda_sm90, cuda, cpu, golden, cublaslt",
+       "tpu"},
       {"unknown backend before an unavailable contract",
        [](World& w) {
          w.query.backend = "CPU";
          w.query.contract = kFast;
        },
-       kInvalid, Reason::kUnknownBackend, "options.backend", "CPU", "cuda_sm90, cuda, cpu, golden",
-       "CPU"},
+       kInvalid, Reason::kUnknownBackend, "options.backend", "CPU",
+       "cuda_sm90, cuda, cpu, golden, cublaslt", "CPU"},
       {"known backend without a device",
        [](World& w) {
          w.NoDevice();
@@ -359,7 +360,7 @@ TEST(Select, RefusesWithReasonFieldValueAndAllowedSet) {
          w.query.backend = "golden";
        },
        kPrecondition, Reason::kBackendUnavailable, "options.backend", "golden",
-       "cuda_sm90, cuda, cpu", "not offered: --backends"},
+       "cuda_sm90, cuda, cpu, cublaslt", "not offered: --backends"},
       {"named backend failed to load, in AUTO too",
        [](World& w) {
          w.FailToLoad(Backend::kCuda);
