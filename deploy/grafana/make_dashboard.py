@@ -250,7 +250,7 @@ ROWS = [
             ],
             [
                 graph("Credentials refused", CALLS,
-                      (rate("rlk_credentials_refused_total", "reason") + " > 0", "{{reason}}"),
+                      (rate("rlk_credentials_refused_total", "reason"), "{{reason}}"),
                       (rate("rlk_credentials_refused_total", "instance"), "all {{instance}}"),
                       about="Tokens of calls, and certificates of connections.", height=6),
                 graph("Files of credentials read again", CALLS,
@@ -258,9 +258,9 @@ ROWS = [
                        "{{instance}} {{file}} {{result}}"),
                       about="After an error the former ones stay in use.", height=6),
                 graph("Until the certificate ends", SECONDS,
-                      ("(" + gauge("rlk_certificate_end_timestamp_seconds", "instance")
-                       + " > 0) - time()", "{{instance}}"),
-                      about="Nothing without TLS. Alert below a week.", height=6),
+                      ("clamp_min(" + gauge("rlk_certificate_end_timestamp_seconds", "instance")
+                       + " - time(), 0)", "{{instance}}"),
+                      about="0 without TLS. Alert below a week.", height=6),
             ],
         ],
     ),
