@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kRowsMax = 8;
 constexpr int kOutputs = 64;  // of a block
-constexpr unsigned kThreadsMax = 352;
+constexpr unsigned kThreadsMax = 192;
 
 constexpr int kColumns = 8;  // of a thread
 
@@ -36,7 +36,7 @@ __device__ __forceinline__ void WriteSums(const Bf16BackwardWeight& problem, int
 }
 
 template <int kRows>
-__global__ void __launch_bounds__(kThreadsMax, 2)
+__global__ void __launch_bounds__(kThreadsMax, kRows > 6 ? 3 : 4)
     WeightKernel(Bf16BackwardWeight problem, bool bias) {
   constexpr int kPadded = (kRows + 3) / 4 * 4;  // so that a channel's values are read together
   __shared__ __align__(16) float g[kOutputs][kPadded];
