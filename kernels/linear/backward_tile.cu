@@ -8,6 +8,7 @@
 
 #include "kernels/core/status.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/stream.h"
 #include "kernels/linear/backward_tile.cuh"
 #include "kernels/linear/backward_tile.h"
 #include "kernels/linear/launch.cuh"
@@ -233,12 +234,12 @@ absl::Status LaunchInput(const TiledBackwardInput& problem, void* workspace, cud
 
 }  // namespace
 
-absl::Status LaunchTiledBackwardWeight(const TiledBackwardWeight& problem, cudaStream_t stream) {
+absl::Status LaunchTiledBackwardWeight(const TiledBackwardWeight& problem, StreamRef stream) {
   const auto kernel =
       problem.x.dtype == DType::kF32 ? &WeightTileKernel<float> : &WeightTileKernel<uint16_t>;
   const dim3 grid(TilesOf(problem.shape.inputs, WeightPlan::kColumns),
                   TilesOf(problem.shape.outputs, WeightPlan::kRows));
-  return LaunchShared(kernel, grid, WeightPlan::kThreads, 0, stream, problem,
+  return LaunchShared(kernel, grid, WeightPlan::kThreads, 0, cuda::CudaStream(stream), problem,
                       VectorGradient(problem.grad));
 }
 
@@ -248,9 +249,10 @@ int64_t TiledBackwardInputBytes(const Shape& shape) {
 }
 
 absl::Status LaunchTiledBackwardInput(const TiledBackwardInput& problem, void* workspace,
-                                      cudaStream_t stream) {
-  return problem.weight.dtype == DType::kF32 ? LaunchInput<float>(problem, workspace, stream)
-                                             : LaunchInput<uint16_t>(problem, workspace, stream);
+                                      StreamRef stream) {
+  return problem.weight.dtype == DType::kF32
+             ? LaunchInput<float>(problem, workspace, cuda::CudaStream(stream))
+             : LaunchInput<uint16_t>(problem, workspace, cuda::CudaStream(stream));
 }
 
 }  // namespace rlk::linear

@@ -1,9 +1,8 @@
 // Backward of the linear for many rows, by tiles, FP32 or BF16 operands; internal to this folder.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 #include "absl/status/status.h"
+#include "kernels/core/stream_ref.h"
 #include "kernels/linear/bf16_problem.h"
 
 namespace rlk::linear {
@@ -21,7 +20,7 @@ struct TiledBackwardInput {
 // workspace: TiledBackwardInputBytes, aligned to 256.
 int64_t TiledBackwardInputBytes(const Shape& shape);
 absl::Status LaunchTiledBackwardInput(const TiledBackwardInput& problem, void* workspace,
-                                      cudaStream_t stream);
+                                      StreamRef stream);
 
 // Without the bias.
 struct TiledBackwardWeight {
@@ -33,6 +32,6 @@ struct TiledBackwardWeight {
   Result grad_weight;            // [N, K]
 };
 
-absl::Status LaunchTiledBackwardWeight(const TiledBackwardWeight& problem, cudaStream_t stream);
+absl::Status LaunchTiledBackwardWeight(const TiledBackwardWeight& problem, StreamRef stream);
 
 }  // namespace rlk::linear

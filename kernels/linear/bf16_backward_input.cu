@@ -184,7 +184,7 @@ absl::Status LaunchBf16BackwardInput(const Bf16BackwardInput& problem, void* wor
   if (problem.shape.rows > kTiledRows) {
     const TiledBackwardInput tiled{problem.shape,  problem.grad, {DType::kBF16, problem.weight},
                                    problem.grad_x, problem.temb, problem.silu};
-    return LaunchTiledBackwardInput(tiled, workspace, cuda::CudaStream(stream));
+    return LaunchTiledBackwardInput(tiled, workspace, stream);
   }
   auto* partial = static_cast<float*>(workspace);
   const auto pass = problem.shape.rows == 1   ? &LaunchPass<1>

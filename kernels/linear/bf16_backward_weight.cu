@@ -138,7 +138,7 @@ absl::Status LaunchBf16BackwardWeight(const Bf16BackwardWeight& problem, StreamR
                                       problem.weight_carry,
                                       problem.weight_acc,
                                       problem.grad_weight},
-                                     on);
+                                     stream);
   }
   const int64_t groups = shape.inputs / kColumns;
   const unsigned threads = RowThreads(groups, kThreadsMax);

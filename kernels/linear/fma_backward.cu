@@ -72,7 +72,7 @@ absl::Status LaunchBackwardInputFp32(const BackwardInput& problem, void* workspa
   tiled.grad = TableOf(problem.g, problem.shape.outputs);
   tiled.weight = problem.weight;
   tiled.grad_x = problem.grad_x;
-  return LaunchTiledBackwardInput(tiled, workspace, on);
+  return LaunchTiledBackwardInput(tiled, workspace, stream);
 }
 
 absl::Status LaunchBackwardWeightFp32(const BackwardWeight& problem, StreamRef stream) {
@@ -82,7 +82,7 @@ absl::Status LaunchBackwardWeightFp32(const BackwardWeight& problem, StreamRef s
     RLK_RETURN_IF_ERROR(
         LaunchTiledBackwardWeight({shape, TableOf(problem.g, shape.outputs), problem.x,
                                    problem.weight_carry, problem.weight_acc, problem.grad_weight},
-                                  on));
+                                  stream));
   }
   auto* const grad_bias = static_cast<float*>(problem.grad_bias.data);
   if (grad_bias == nullptr && problem.bias_acc == nullptr) return absl::OkStatus();

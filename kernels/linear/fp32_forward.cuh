@@ -217,6 +217,50 @@ inline constexpr int kXParts = 4;
 // Warps of a block at most: what the registers hold.
 inline constexpr int kSharedWarps = 12;
 
+// Begins the copies of x, of `part` blocks a part; one group of copies a part.
+template <int kRows>
+__device__ __forceinline__ void CopyParts(const Fp32Forward& p, int64_t part, float* shared_x) {
+  const int64_t inputs = p.shape.inputs;
+  const int threads = static_cast<int>(blockDim.y) * 32;
+  const int thread = static_cast<int>(threadIdx.y) * 32 + static_cast<int>(threadIdx.x);
+#pragma unroll 1
+  for (int i = 0; i < kXParts; ++i) {
+    const int64_t begin = min(i * part * kWarpBlock, inputs);
+    const int64_t end = i + 1 == kXParts ? inputs : min((i + 1) * part * kWarpBlock, inputs);
+    const auto chunks = static_cast<int>((end - begin) / kChunk);
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      const int64_t t = r < p.shape.rows ? r : p.shape.rows - 1;
+      for (int c = thread; c < chunks; c += threads) {
+        const int64_t k = begin + c * kChunk;
+        CopyAsync(reinterpret_cast<float4*>(shared_x + r * inputs + k), p.x + t * inputs + k);
+      }
+    }
+    asm volatile("cp.async.commit_group;");
+  }
+}
+
+// Until part i is there, for the whole block; i is known when this is compiled.
+__device__ __forceinline__ void AwaitPart(int i) {
+  if (i == 0) asm volatile("cp.async.wait_group %0;" ::"n"(kXParts - 1) : "memory");
+  if (i == 1) asm volatile("cp.async.wait_group %0;" ::"n"(kXParts - 2) : "memory");
+  if (i == 2) asm volatile("cp.async.wait_group %0;" ::"n"(kXParts - 3) : "memory");
+  if (i == 3) asm volatile("cp.async.wait_group 0;" ::: "memory");
+  __syncthreads();
+}
+
+// Bits of all of them: whoever needs these waits for the loads.
+template <int kOutputs, int kDepth>
+__device__ __forceinline__ uint32_t BitsOf(const float4 (&w)[kDepth][kOutputs]) {
+  uint32_t bits = 0;
+#pragma unroll
+  for (int d = 0; d < kDepth; ++d) {
+#pragma unroll
+    for (int c = 0; c < kOutputs; ++c) bits ^= __float_as_uint(w[d][c].x);
+  }
+  return bits;
+}
+
 template <int kRows, int kOutputs, int kDepth>
 __global__ void __launch_bounds__(kSharedWarps * 32) Fp32ForwardSharedKernel(const Fp32Forward p) {
   extern __shared__ __align__(16) float shared_x[];  // [kRows][K]
@@ -243,35 +287,11 @@ __global__ void __launch_bounds__(kSharedWarps * 32) Fp32ForwardSharedKernel(con
   };
   load(even, 0);
   load(odd, kDepth);
-  uint32_t bits = 0;
-#pragma unroll
-  for (int d = 0; d < kDepth; ++d) {
-#pragma unroll
-    for (int c = 0; c < kOutputs; ++c) {
-      bits ^= __float_as_uint(even[d][c].x) ^ __float_as_uint(odd[d][c].x);
-    }
-  }
-  WaitForPredecessor(bits);
+  WaitForPredecessor(BitsOf(even) ^ BitsOf(odd));
   // Parts end where both buffers have been multiplied; the last one has the short block too.
   constexpr int64_t kTurn = 2 * kDepth;
   const int64_t part = (blocks / kTurn + kXParts - 1) / kXParts * kTurn;  // in blocks
-  const int threads = static_cast<int>(blockDim.y) * 32;
-  const int thread = static_cast<int>(threadIdx.y) * 32 + lane;
-#pragma unroll 1
-  for (int i = 0; i < kXParts; ++i) {
-    const int64_t begin = min(i * part * kWarpBlock, inputs);
-    const int64_t end = i + 1 == kXParts ? inputs : min((i + 1) * part * kWarpBlock, inputs);
-    const auto chunks = static_cast<int>((end - begin) / kChunk);
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      const int64_t t = r < p.shape.rows ? r : p.shape.rows - 1;
-      for (int c = thread; c < chunks; c += threads) {
-        const int64_t k = begin + c * kChunk;
-        CopyAsync(reinterpret_cast<float4*>(shared_x + r * inputs + k), p.x + t * inputs + k);
-      }
-    }
-    asm volatile("cp.async.commit_group;");
-  }
+  CopyParts<kRows>(p, part, shared_x);
   const float* const x = shared_x + lane * kChunk;
   float a[kRows * kOutputs] = {};
   const auto multiply = [&](int64_t at, const float4(&w)[kOutputs]) {
@@ -293,11 +313,7 @@ __global__ void __launch_bounds__(kSharedWarps * 32) Fp32ForwardSharedKernel(con
   };
 #pragma unroll
   for (int i = 0; i < kXParts; ++i) {
-    if (i == 0) asm volatile("cp.async.wait_group %0;" ::"n"(kXParts - 1) : "memory");
-    if (i == 1) asm volatile("cp.async.wait_group %0;" ::"n"(kXParts - 2) : "memory");
-    if (i == 2) asm volatile("cp.async.wait_group %0;" ::"n"(kXParts - 3) : "memory");
-    if (i == 3) asm volatile("cp.async.wait_group 0;" ::: "memory");
-    __syncthreads();
+    AwaitPart(i);
     const int64_t end = i + 1 == kXParts ? blocks : min((i + 1) * part, blocks);
     for (int64_t b = min(i * part, blocks); b < end; b += kTurn) {
       turn(even, b);

@@ -52,7 +52,7 @@ absl::Status BackwardTemb(const ViewsBackwardF32& p, void* workspace, StreamRef 
   if (p.shape.rows > kTableRows) {
     const TiledBackwardInput tiled{
         p.shape, p.grad, {DType::kF32, p.weight}, {DType::kF32, p.grad_temb}, p.temb, p.silu};
-    return LaunchTiledBackwardInput(tiled, workspace, cuda::CudaStream(stream));
+    return LaunchTiledBackwardInput(tiled, workspace, stream);
   }
   auto* const g = static_cast<float*>(workspace);
   RLK_ASSIGN_OR_RETURN(const unsigned blocks,
@@ -98,7 +98,7 @@ absl::Status LaunchViewsBackwardF32(const ViewsBackwardF32& problem, void* works
                                                    nullptr,
                                                    nullptr,
                                                    {DType::kF32, problem.grad_weight}},
-                                                  cuda::CudaStream(stream)));
+                                                  stream));
   }
   if (problem.grad_bias == nullptr) return absl::OkStatus();
   Bf16BackwardWeight bias;

@@ -31,7 +31,7 @@ TEST(ServicesTest, GetInfoSaysWhatThisServerIs) {
     EXPECT_EQ(backend.reason().empty(), backend.available()) << backend.name();
   }
   EXPECT_TRUE(cpu);
-  EXPECT_EQ(info.backends_size(), 4);
+  EXPECT_EQ(info.backends_size(), 5);
   EXPECT_EQ(info.limits_size(), 26);
   for (const auto& limit : info.limits()) {
     EXPECT_GT(limit.value(), 0) << limit.name();

@@ -111,7 +111,8 @@ std::vector<Variant> DetLinearBf16CudaVariants(Kind kind) {
     Variant witness;
     witness.backend = Backend::kCublasLt;
     witness.kernel = "cublaslt_matmul";
-    witness.contracts = {{det_linear::kWitnessContract, ClaimLevel::kL0Repeatable}};
+    witness.contracts = {
+        {det_linear::kWitnessContract, ClaimLevel::kL0Repeatable, {90}, ClaimLevel::kL0Repeatable}};
     witness.capability_min = 80;
     witness.applicable = &ForWitness;
     witness.launch = &ForwardWitness;

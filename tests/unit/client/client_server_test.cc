@@ -165,8 +165,8 @@ TEST_P(ClientServerTest, LinearLayersGiveWhatIsWanted) {
 }
 
 TEST_P(ClientServerTest, AContractIsChosenByItsIdAndItsChoicesAreReported) {
-  Tensor x = *Tensor::Allocate(DType::kBF16, {2, 16384});
-  Tensor w = *Tensor::Allocate(DType::kBF16, {3, 16384});
+  Tensor x = *Tensor::Allocate(DType::kBF16, std::vector<int64_t>{2, 16384});
+  Tensor w = *Tensor::Allocate(DType::kBF16, std::vector<int64_t>{3, 16384});
   for (Tensor* tensor : {&x, &w}) {
     uint16_t next = 0x3f00;
     for (uint16_t& bits : tensor->mutable_as<uint16_t>()) {

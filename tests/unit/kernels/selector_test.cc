@@ -66,6 +66,7 @@ struct World {
     query.compute_capability = 0;
     backend(Backend::kCuda) = {false, false, "no driver", 0};
     backend(Backend::kCudaSm90) = {false, false, "no driver", 0};
+    backend(Backend::kCublasLt) = {false, false, "no driver", 0};
   }
   Variant& variant(Backend b) {
     for (Variant& variant : decl.variants) {
@@ -368,7 +369,7 @@ TEST(Select, RefusesWithReasonFieldValueAndAllowedSet) {
          w.query.allow_fallback = true;
        },
        kPrecondition, Reason::kBackendUnavailable, "options.backend", "cuda",
-       "cuda_sm90, cpu, golden", "known answers failed"},
+       "cuda_sm90, cpu, golden, cublaslt", "known answers failed"},
       {"named backend has no variant of the method",
        [](World& w) {
          w.decl.variants.erase(w.decl.variants.begin() + 2);

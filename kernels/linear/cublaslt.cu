@@ -1,5 +1,3 @@
-#include "kernels/linear/cublaslt.h"
-
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
@@ -13,6 +11,7 @@
 #include "kernels/core/status.h"
 #include "kernels/cuda/status.h"
 #include "kernels/cuda/stream.h"
+#include "kernels/linear/cublaslt.h"
 
 namespace rlk::linear {
 namespace {
