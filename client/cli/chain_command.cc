@@ -103,6 +103,8 @@ Outcome RunChain(const Args& args) {
   if (!options.ok()) return UsageError(options.status());
   const auto stages = client::SelectH3Stages(options->run.stages, options->run.backward);
   if (!stages.ok()) return UsageError(stages.status());
+  const absl::Status contracts = client::CheckH3Contracts(options->run.contracts);
+  if (!contracts.ok()) return UsageError(contracts);
   const auto text = ReadManifest(args.Get("--weights"));
   if (!text.ok()) return UsageError(text.status());
   const auto manifest = client::ParseH3Manifest(*text);
@@ -130,7 +132,11 @@ Outcome RunChain(const Args& args) {
     outcome.failures.push_back("the chain does not pass");
   }
   const absl::Status written = WriteReports(args, outcome);
-  if (!written.ok()) return UsageError(written);
+  if (!written.ok()) {
+    // The report itself is on stdout all the same.
+    outcome.exit_code = kExitRefused;
+    outcome.failures.emplace_back(written.message());
+  }
   return outcome;
 }
 

@@ -195,7 +195,8 @@ Outcome RunDigests(const Args& args) {
     side->digests = *std::move(digests);
   }
   // Rows travel only where they are needed.
-  if (left->digests.digest != right->digests.digest) {
+  if (left->digests.digest != right->digests.digest &&
+      left->digests.dtype == right->digests.dtype && left->digests.shape == right->digests.shape) {
     for (Side* side : {&*left, &*right}) {
       auto digests = side->client->Digest({.tensor = side->Whole(), .rows = true});
       if (!digests.ok()) return CallError(digests.status());

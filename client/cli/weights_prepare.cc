@@ -231,12 +231,21 @@ std::string Sha256Hex(const std::string& bytes) {
 
 absl::StatusOr<rlk::v1::WeightsManifest> PrepareH3Weights(const std::string& folder,
                                                           const PrepareOptions& options) {
+  const std::vector<client::H3Role> roles = client::H3Roles({});
+  for (const auto& [given, name] : options.names) {
+    const std::string& role = given;
+    if (std::any_of(roles.begin(), roles.end(),
+                    [&role](const client::H3Role& each) { return each.name == role; })) {
+      continue;
+    }
+    return Bad("--tensor", role, "w1, b1, w2, b2, weight, bias", "there is no such role");
+  }
   RLK_ASSIGN_OR_RETURN(const Index index, FindIndex(folder));
   rlk::v1::WeightsManifest manifest;
   manifest.set_format(client::kWeightsFormat);
   manifest.set_model(client::kH3Model);
   std::map<std::string, Shard> shards;
-  for (const client::H3Role& role : client::H3Roles({})) {
+  for (const client::H3Role& role : roles) {
     RLK_ASSIGN_OR_RETURN(const std::string name, FindName(index, role.name, options));
     const std::string& file = index.at(name);
     if (shards.count(file) == 0) {

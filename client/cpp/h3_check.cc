@@ -145,6 +145,7 @@ absl::Status ChainCheck::Load(const rlk::v1::WeightsManifest& manifest) {
 absl::StatusOr<H3Report> ChainCheck::Run(const rlk::v1::WeightsManifest& manifest) {
   if (options_.real_weights) RLK_RETURN_IF_ERROR(RequireRealWeights(manifest));
   RLK_ASSIGN_OR_RETURN(stages_, SelectH3Stages(options_.run.stages, options_.run.backward));
+  RLK_RETURN_IF_ERROR(CheckH3Contracts(options_.run.contracts));
   report_.timesteps =
       options_.timesteps.empty() ? RandomTimesteps(options_.seed) : options_.timesteps;
   RLK_ASSIGN_OR_RETURN(const std::vector<int64_t> counts,

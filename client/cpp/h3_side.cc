@@ -159,6 +159,7 @@ absl::StatusOr<H3Values> StartH3Values(const Client& client, const H3Weights& we
 absl::StatusOr<H3Run> RunH3Chain(const Client& client, const H3Weights& weights,
                                  const TensorRef& timesteps, const H3RunOptions& options) {
   RLK_ASSIGN_OR_RETURN(const auto stages, SelectH3Stages(options.stages, options.backward));
+  RLK_RETURN_IF_ERROR(CheckH3Contracts(options.contracts));
   KeptTensors inputs(client), outputs(client);
   RLK_ASSIGN_OR_RETURN(H3Values values, StartH3Values(client, weights, timesteps, options,
                                                       stages.size() > kH3ForwardStages, inputs));

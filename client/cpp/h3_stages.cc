@@ -89,6 +89,22 @@ absl::StatusOr<std::vector<const H3StageSpec*>> SelectH3Stages(
   return chosen;
 }
 
+absl::Status CheckH3Contracts(const std::vector<std::string>& contracts) {
+  for (const std::string& contract : contracts) {
+    const std::string operator_name = contract.substr(0, contract.find('/'));
+    const std::vector<H3StageSpec>& all = H3Stages();
+    const bool known =
+        std::any_of(all.begin(), all.end(), [&operator_name](const H3StageSpec& stage) {
+          return std::string(stage.method).starts_with(operator_name + ".");
+        });
+    if (known) continue;
+    return InvalidArgument(Reason::kUnknownContract, "contracts", contract,
+                           "contracts of the operators of the chain",
+                           "no stage of the chain has this contract");
+  }
+  return absl::OkStatus();
+}
+
 bool TakenLater(const std::vector<const H3StageSpec*>& stages, size_t count,
                 const std::string& name) {
   for (size_t i = count; i < stages.size(); ++i) {

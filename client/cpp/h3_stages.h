@@ -32,6 +32,9 @@ inline constexpr const char* kH3Views[] = {"shift_msa", "scale_msa", "gate_msa",
 absl::StatusOr<std::vector<const H3StageSpec*>> SelectH3Stages(
     const std::vector<std::string>& names, bool backward);
 
+// INVALID_ARGUMENT (kUnknownContract) for one that is of no operator of the chain.
+absl::Status CheckH3Contracts(const std::vector<std::string>& contracts);
+
 // Whether a stage behind the first `count` ones of `stages` takes it.
 bool TakenLater(const std::vector<const H3StageSpec*>& stages, size_t count,
                 const std::string& name);

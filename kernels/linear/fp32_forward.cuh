@@ -156,6 +156,17 @@ struct Operands {
   }
 };
 
+// The first chunk of this lane of each output; beyond the last one, of that one.
+template <int kOutputs>
+__device__ __forceinline__ void WeightRows(const Fp32Forward& p, int64_t first, int lane,
+                                           const float* (&rows)[kOutputs]) {
+#pragma unroll
+  for (int c = 0; c < kOutputs; ++c) {
+    const int64_t n = first + c < p.shape.outputs ? first + c : p.shape.outputs - 1;
+    rows[c] = p.weight + n * p.shape.inputs + lane * kChunk;
+  }
+}
+
 // Few rows: the weights stream past, each read once. One warp a block.
 template <int kRows, int kOutputs, int kDepth>
 __global__ void __launch_bounds__(32) Fp32ForwardRowsKernel(const Fp32Forward p) {
@@ -166,11 +177,7 @@ __global__ void __launch_bounds__(32) Fp32ForwardRowsKernel(const Fp32Forward p)
   const int64_t inputs = p.shape.inputs;
   const int64_t blocks = inputs / kWarpBlock;
   const float* rows[kOutputs];
-#pragma unroll
-  for (int c = 0; c < kOutputs; ++c) {
-    const int64_t n = first + c < p.shape.outputs ? first + c : p.shape.outputs - 1;
-    rows[c] = p.weight + n * inputs + lane * kChunk;
-  }
+  WeightRows(p, first, lane, rows);
   Operands<kRows, kOutputs, kDepth> even = {}, odd = {};
   even.LoadWeights(rows, 0, blocks);
   odd.LoadWeights(rows, kDepth, blocks);
@@ -270,11 +277,7 @@ __global__ void __launch_bounds__(kSharedWarps * 32) Fp32ForwardSharedKernel(con
   const int64_t inputs = p.shape.inputs;
   const int64_t blocks = inputs / kWarpBlock;
   const float* rows[kOutputs];
-#pragma unroll
-  for (int c = 0; c < kOutputs; ++c) {
-    const int64_t n = first + c < p.shape.outputs ? first + c : p.shape.outputs - 1;
-    rows[c] = p.weight + n * inputs + lane * kChunk;
-  }
+  WeightRows(p, first, lane, rows);
   float4 even[kDepth][kOutputs] = {}, odd[kDepth][kOutputs] = {};
   const auto load = [&](float4(&w)[kDepth][kOutputs], int64_t block) {
 #pragma unroll

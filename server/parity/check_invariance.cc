@@ -28,6 +28,18 @@ absl::Status CheckOptions(const InvarianceOptions& options) {
   return bounded("concurrency", options.concurrency, kConcurrencyMax);
 }
 
+absl::Status CheckRows(const RowModel& model, const InvarianceOptions& options) {
+  const std::vector<InvarianceAxis> axes = Axes(options);
+  const bool laid_out = std::any_of(axes.begin(), axes.end(), [](InvarianceAxis axis) {
+    return axis != InvarianceAxis::kRepeat;
+  });
+  if (!laid_out || model.rows() <= kLaidOutRowsMax) return absl::OkStatus();
+  return InvalidArgument(
+      Reason::kLimitExceeded, "invocation", absl::StrCat(model.rows(), " rows"),
+      absl::StrCat("at most ", kLaidOutRowsMax, " rows; axis repeat has no bound"),
+      "there are too many rows to lay out");
+}
+
 }  // namespace
 
 absl::StatusOr<InvarianceResult> CheckInvariance(const Registry& registry, CallRunner& runner,
@@ -43,6 +55,7 @@ absl::StatusOr<InvarianceResult> CheckInvariance(const Registry& registry, CallR
     std::optional<RowModel> model;
     if (axis) {
       RLK_ASSIGN_OR_RETURN(model, RowModel::Make(base.call, *axis));
+      RLK_RETURN_IF_ERROR(CheckRows(*model, options));
     }
     for (const InvarianceAxis each : Axes(options)) {
       RLK_RETURN_IF_ERROR(context.CheckCaller());

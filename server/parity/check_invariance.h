@@ -18,6 +18,8 @@ namespace rlk::server {
 
 inline constexpr int64_t kRepeatsMax = int64_t{1} << 20;
 inline constexpr int64_t kConcurrencyMax = 16;
+// Rows of a call that is laid out anew: a layout is a list of them, and an axis has up to 14.
+inline constexpr int64_t kLaidOutRowsMax = int64_t{1} << 22;
 
 struct InvarianceOptions {
   // Empty: all.

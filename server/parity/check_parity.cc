@@ -142,7 +142,7 @@ class ParityRun {
       RLK_ASSIGN_OR_RETURN(verdict.comparison, Judge(method, *left.tensor, *right.tensor));
       if (left.inputs_finite) verdict.nan_created_left = CountNan(*left.tensor);
       if (right.inputs_finite) verdict.nan_created_right = CountNan(*right.tensor);
-      result_.elements += left.tensor->elements();
+      result_.elements += verdict.comparison.stats.compared;
     }
     return absl::OkStatus();
   }

@@ -253,7 +253,10 @@ std::optional<Triage> ByFactor(const TriageEvidence& evidence, const Numbers& nu
   const Fit fit =
       FactorFit(sums.left_squared, sums.right_squared, sums.product, sums.error_squared);
   const ChannelFit channels = FitChannels(evidence);
-  if (channels.unexplained <= kUnexplainedByChannel &&
+  // Columns whose factors are the same but for rounding have one for all.
+  const double largest = std::max(std::fabs(channels.most), std::fabs(channels.least));
+  const bool apart = channels.most - channels.least > 4 * numbers.unit * largest;
+  if (apart && channels.unexplained <= kUnexplainedByChannel &&
       channels.unexplained <= kMuchLess * fit.unexplained) {
     return Triage{
         TriageClass::kChannelFactor,
@@ -285,6 +288,11 @@ double Roughness(std::vector<ValuePair> sample, bool by_left) {
 }
 
 std::optional<Triage> ByModel(const TriageEvidence& evidence, const Numbers& numbers) {
+  const compare::Sums& sums = evidence.stats.sums;
+  // Squares beyond FP64 fit no model.
+  if (!std::isfinite(sums.left_squared + sums.right_squared + sums.error_squared)) {
+    return std::nullopt;
+  }
   const double variance = numbers.rms * numbers.rms - numbers.mean * numbers.mean;
   if (variance <= kUnexplained * numbers.mean * numbers.mean) {
     return Triage{TriageClass::kConstantOffset,

@@ -1,6 +1,7 @@
 #include "server/rpc/parity_calls.h"
 
 #include <chrono>
+#include <new>
 #include <optional>
 #include <string>
 
@@ -77,9 +78,15 @@ grpc::ServerUnaryReactor* RunOnPool(
       interrupt,
       [finish, reply, work = std::move(work)](const Interrupt& turn, absl::Status status) mutable {
         if (status.ok()) {
-          const auto response = work(turn);
-          status = response.status();
-          if (response.ok()) FillReply(**response, reply);
+          try {
+            const auto response = work(turn);
+            status = response.status();
+            if (response.ok()) FillReply(**response, reply);
+          } catch (const std::bad_alloc&) {
+            status = MakeError(absl::StatusCode::kResourceExhausted,
+                               {Reason::kBytesExhausted, "server", {}, {}, 100},
+                               "the host has no memory for the call");
+          }
         }
         // What the call held is given back before the caller hears of the end.
         work = nullptr;

@@ -102,15 +102,20 @@ PeerRunner::PeerRunner(std::string address, const std::shared_ptr<grpc::Channel>
 PeerRunner::~PeerRunner() {
   if (session_.empty()) return;
   // Whoever left, the peer gets its memory back; its lease ends what this does not reach.
-  constexpr auto kGoodbye = std::chrono::seconds(1);
+  std::chrono::milliseconds goodbye(1000);
+  // A caller who still waits gets the answer first of all.
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+      deadline_ - std::chrono::steady_clock::now());
+  if (left.count() > 0) goodbye = std::min(goodbye, left / 2);
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + kGoodbye);
+  context.set_deadline(std::chrono::system_clock::now() + goodbye);
   context.AddMetadata(kPeerSessionKey, session_);
   rlk::v1::CloseSessionResponse response;
   (void)sessions_->CloseSession(&context, {}, &response);
 }
 
 absl::StatusOr<rlk::v1::GetInfoResponse> PeerRunner::GetInfo(CheckContext& context) {
+  deadline_ = context.interrupt().deadline;
   PeerCall call(address_, limits_, context, session_);
   rlk::v1::GetInfoResponse info;
   RLK_RETURN_IF_ERROR(

@@ -89,6 +89,8 @@ class PeerRunner final : public CallRunner {
   const std::unique_ptr<rlk::v1::SessionService::Stub> sessions_;
   const std::unique_ptr<rlk::v1::TensorService::Stub> tensors_;
   std::string session_;
+  // Of the check.
+  std::chrono::steady_clock::time_point deadline_ = std::chrono::steady_clock::time_point::max();
   // Of the peer; until it is asked, our own.
   int64_t inline_bytes_max_;
   int64_t chunk_bytes_max_;

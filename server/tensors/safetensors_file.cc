@@ -10,7 +10,9 @@
 #include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
+#include <vector>
 
 #include "kernels/core/checked_math.h"
 #include "kernels/core/status.h"
@@ -44,15 +46,44 @@ DType FromSafetensors(const std::string& name) {
   return DType::kUnspecified;
 }
 
-// Texts that nest deeper, or name a key twice, have no meaning here.
+// Texts that nest deeper, or name a key twice, have no meaning here. A callback of the DOM's parser
+// could tell the depth, but then that parser looks at every entry again for each new one.
+class HeaderCheck final : public nlohmann::json_sax<Json> {
+ public:
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool start_object(std::size_t) override { return Open(); }
+  bool start_array(std::size_t) override { return Open(); }
+  bool end_object() override { return Close(); }
+  bool end_array() override { return Close(); }
+  bool key(string_t& value) override { return open_.back().insert(value).second; }
+  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception&) override {
+    return false;
+  }
+
+ private:
+  bool Open() {
+    open_.emplace_back();
+    return open_.size() <= static_cast<size_t>(kNestingMax);
+  }
+  bool Close() {
+    open_.pop_back();
+    return true;
+  }
+
+  std::vector<std::set<std::string>> open_;
+};
+
 absl::StatusOr<Json> ParseHeader(const std::string& path, const std::string& text) {
-  bool deep = false;
-  const auto look = [&deep](int depth, Json::parse_event_t, Json&) {
-    deep = deep || depth > kNestingMax;
-    return !deep;
-  };
-  Json header = Json::parse(text, look, /*allow_exceptions=*/false);
-  if (deep || header.is_discarded() || !header.is_object()) {
+  HeaderCheck check;
+  if (!Json::sax_parse(text, &check)) return NotSafetensors(path, "its header is no JSON object");
+  Json header = Json::parse(text, /*cb=*/nullptr, /*allow_exceptions=*/false);
+  if (header.is_discarded() || !header.is_object()) {
     return NotSafetensors(path, "its header is no JSON object");
   }
   return header;
@@ -113,6 +144,7 @@ absl::Status FileMismatch(const std::string& path, const std::string& key, const
 
 absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& root,
                                                       const std::string& path) {
+  if (path.find('\0') != std::string::npos) return CannotOpen(path, "its name has a NUL");
   const int folder = open(root.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
   if (folder < 0) return CannotOpen(path, "--weights-root: " + std::string(strerror(errno)));
   open_how how = {};

@@ -280,6 +280,20 @@ def taken_later(stages: Sequence[Stage], name: str) -> bool:
     return any(name in stage.inputs.values() for stage in stages)
 
 
+def check_contracts(contracts: Sequence[str]) -> None:
+    """InvalidArgumentError for one that is of no operator of the chain."""
+    operators = {stage.method.split(".")[0] for stage in STAGES}
+    for contract in contracts:
+        if contract.split("/")[0] not in operators:
+            raise InvalidArgumentError(
+                "no stage of the chain has this contract",
+                reason="UNKNOWN_CONTRACT",
+                field="contracts",
+                value=contract,
+                allowed="contracts of the operators of the chain",
+            )
+
+
 def run_chain(
     client: Any,
     weights: Weights,
@@ -304,6 +318,7 @@ def run_chain(
         through_client: intermediates come here after each stage and are sent again.
     """
     chosen = select_stages(stages, backward)
+    check_contracts(contracts)
     settings = {
         "backend": backend,
         "contracts": contracts,

@@ -26,6 +26,7 @@ from rlk._h3_chain import (
     Side,
     Stage,
     Weights,
+    check_contracts,
     load_manifest,
     load_weights,
     run_chain,
@@ -34,7 +35,7 @@ from rlk._h3_chain import (
 )
 from rlk._proto import weights_pb2
 from rlk._random import _bits
-from rlk.errors import FailedPreconditionError
+from rlk.errors import FailedPreconditionError, InvalidArgumentError
 from rlk.report import CallReport, Record
 from rlk.resident import Resident
 
@@ -174,6 +175,7 @@ class _Check:
             "max_period": options.get("max_period", 10000.0),
             "gradient_seed": options.get("gradient_seed", 123),
         }
+        check_contracts(self._settings["contracts"])
         self._rows: Dict[int, Dict[str, List[Any]]] = {}
 
     def run(self, given: Sequence[float], seed: int, counts: Sequence[int]) -> ChainReport:
@@ -181,6 +183,15 @@ class _Check:
         if not len(values):
             values = random_timesteps(_USUAL_COUNT, seed)
         usual = sorted({*range(1, min(len(values), _USUAL_COUNT) + 1), len(values)})
+        for count in counts:
+            if not 1 <= count <= len(values):
+                raise InvalidArgumentError(
+                    "there are not so many timesteps",
+                    reason="LIMIT_EXCEEDED",
+                    field="counts",
+                    value=str(count),
+                    allowed=f"1 to {len(values)}",
+                )
         host = next(d.device.uuid for d in self._client.info().devices if d.device.kind == "cpu")
         on_host = self._settings["backend"] in ("cpu", "golden")
         checked = self._load(host if on_host else None)
