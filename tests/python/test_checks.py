@@ -101,3 +101,12 @@ def test_refusals_name_the_field(client, norm, arguments, field):
     with pytest.raises(rlk.InvalidArgumentError) as refused:
         client.check_parity("rms_norm.forward", **arguments, **norm)
     assert refused.value.field == field
+
+
+def test_rows_that_are_laid_out_are_bounded(client):
+    x = np.zeros((1 << 22) + 1, np.float16)
+    with pytest.raises(rlk.InvalidArgumentError) as refused:
+        client.check_invariance("final_logit_softcap.forward", x=x, axes=["permute"])
+    assert refused.value.reason == "LIMIT_EXCEEDED" and refused.value.field == "invocation"
+    clean = client.check_invariance("final_logit_softcap.forward", x=x, axes=["repeat"], repeats=2)
+    assert clean.passed

@@ -159,6 +159,19 @@ def test_a_stage_needs_those_before_it(client, manifest, stages):
     assert check(client, manifest, stages=["sinusoid", "mlp"], counts=[1]).passed
 
 
+@pytest.mark.parametrize("counts", [[8], [-1], [0], [1, 8]])
+def test_there_are_no_more_rows_than_timesteps(client, manifest, counts):
+    with pytest.raises(rlk.InvalidArgumentError) as refused:
+        check(client, manifest, counts=counts)
+    assert refused.value.field == "counts" and refused.value.allowed == "1 to 4"
+
+
+def test_a_contract_is_of_a_stage(client, manifest):
+    with pytest.raises(rlk.InvalidArgumentError) as refused:
+        check(client, manifest, contracts=["bogus/v1"])
+    assert refused.value.reason == "UNKNOWN_CONTRACT" and refused.value.value == "bogus/v1"
+
+
 def test_a_failed_stage_leaves_nothing(client, manifest):
     with pytest.raises(rlk.InvalidArgumentError) as refused:
         check(client, manifest, timesteps=[0.5, 1.5])
@@ -199,6 +212,7 @@ def test_the_command_refuses_by_name(serving, root):
         (("--timesteps=x",), "--timesteps"),
         (("--values=a",), "--values"),
         (("--out=x.txt",), "--out"),
+        (("--contract=bogus/v1",), "contracts"),
         (("--backward", "--stages=sinusoid"), "--stages"),
     ):
         code = 1 if field == "counts" else 2

@@ -249,6 +249,10 @@ TEST_F(WeightsFileTest, RefusesFilesThatAreNone) {
                        .replace(good.find("\"shape\":[3]"), 11, "\"shape\":[9223372036854775807]"),
                    data_)},
       {"cut data", Safetensors(good, data_.substr(0, 20))},
+      {"a tensor twice", Safetensors(with("\"b\":", "\"w\":"), data_)},
+      {"a key of a tensor twice",
+       Safetensors(with("\"shape\":[3]", "\"shape\":[3],\"shape\":[3]"), data_)},
+      {"metadata twice", Safetensors(with("\"w\":", "\"__metadata__\":{},\"w\":"), data_)},
   };
   for (const auto& [name, bytes] : cases) {
     Write("root/bad.safetensors", bytes);
