@@ -115,6 +115,19 @@ std::string BalancingConfig() {
 
 }  // namespace
 
+absl::Status CheckToken(const char* field, const std::string& token) {
+  constexpr size_t kTokenBytesMax = 4096;
+  if (token.size() <= kTokenBytesMax &&
+      token.find_first_not_of(
+          "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~+/=") ==
+          std::string::npos) {
+    return absl::OkStatus();
+  }
+  return InvalidArgument(Reason::kUnknownOption, field, {},
+                         "letters, digits and -._~+/=, at most 4096 bytes",
+                         "the text is no token; a line end does not belong to it");
+}
+
 bool NamesSeveral(const std::string& address) {
   const bool list = StartsWith(address, "ipv4:") || StartsWith(address, "ipv6:");
   return StartsWith(address, "dns:") || (list && address.find(',') != std::string::npos);
@@ -122,8 +135,12 @@ bool NamesSeveral(const std::string& address) {
 
 absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const std::string& address,
                                                            const ClientOptions& options) {
+  RLK_RETURN_IF_ERROR(CheckToken("token", options.token));
+  RLK_RETURN_IF_ERROR(CheckToken("session_token", options.session_token));
   RLK_RETURN_IF_ERROR(CheckAddress(address, !options.token.empty() && !options.tls));
   grpc::ChannelArguments arguments;
+  // Neither tensors nor a token without TLS go through an HTTP proxy of the environment.
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   if (options.own_connection) arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   if (NamesSeveral(address)) {
     arguments.SetServiceConfigJSON(BalancingConfig());

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <utility>
 
+#include "client/cpp/channel.h"
 #include "client/cpp/status_map.h"
 #include "kernels/core/status.h"
 
@@ -89,6 +90,9 @@ absl::StatusOr<std::string> SessionHolder::Require() {
   absl::StatusOr<rlk::v1::OpenSessionResponse> opened = OpenBeside(SidePath(options_.address));
   if (side_ < 0) opened = OpenByCall();
   if (!opened.ok()) return opened.status();
+  if (opened->token().empty() || !CheckToken("session", opened->token()).ok()) {
+    return absl::InternalError("the server opened a session without a token");
+  }
   const std::lock_guard lock(mutex_);
   token_ = opened->token();
   own_ = true;

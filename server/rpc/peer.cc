@@ -135,6 +135,8 @@ absl::Status PeerRunner::OpenSession(CheckContext& context) {
   rlk::v1::OpenSessionResponse response;
   RLK_RETURN_IF_ERROR(call.Unary(stub_, "/rlk.v1.SessionService/OpenSession",
                                  rlk::v1::OpenSessionRequest(), &response));
+  // gRPC ends the process at a header that it cannot send.
+  if (!IsTokenText(response.token())) return Contradiction(address_, "its session has no token");
   session_ = response.token();
   return absl::OkStatus();
 }

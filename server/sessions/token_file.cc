@@ -8,11 +8,9 @@
 
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <map>
 #include <optional>
 #include <set>
-#include <sstream>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -185,21 +183,18 @@ bool IsTokenText(std::string_view text) {
              std::string_view::npos;
 }
 
-absl::StatusOr<std::string> ReadPublicFile(const char* flag, const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (file && text << file.rdbuf()) return text.str();
-  return FileError(flag, path, "a file that can be read", "the file cannot be read, or is empty");
-}
+namespace {
 
-absl::StatusOr<std::string> ReadSecretFile(const char* flag, const std::string& path) {
+// A pipe is no file: nobody may ever write to it, and the thread that looks would wait.
+absl::StatusOr<std::string> ReadRegularFile(const char* flag, const std::string& path,
+                                            bool secret) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return FileError(flag, path, "a file that can be read", std::strerror(errno));
   struct stat info = {};
   absl::Status status;
   if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
     status = FileError(flag, path, "a regular file", "this is no regular file");
-  } else if ((info.st_mode & S_IRWXO) != 0) {
+  } else if (secret && (info.st_mode & S_IRWXO) != 0) {
     status = FileError(flag, path, "a file of mode 0640 or stricter",
                        "everybody on this host may read or write the file");
   } else if (info.st_size > kFileBytesMax) {
@@ -220,6 +215,18 @@ absl::StatusOr<std::string> ReadSecretFile(const char* flag, const std::string& 
   return text;
 }
 
+}  // namespace
+
+absl::StatusOr<std::string> ReadPublicFile(const char* flag, const std::string& path) {
+  RLK_ASSIGN_OR_RETURN(std::string text, ReadRegularFile(flag, path, /*secret=*/false));
+  if (!text.empty()) return text;
+  return FileError(flag, path, "a file that can be read", "the file is empty");
+}
+
+absl::StatusOr<std::string> ReadSecretFile(const char* flag, const std::string& path) {
+  return ReadRegularFile(flag, path, /*secret=*/true);
+}
+
 absl::StatusOr<std::unique_ptr<TokenFile>> TokenFile::Open(const std::string& path,
                                                            AccountTable* accounts) {
   std::unique_ptr<TokenFile> file(new TokenFile(path, accounts));
@@ -233,7 +240,8 @@ absl::StatusOr<TokenFile::Stamp> TokenFile::Look() const {
   if (stat(path_.c_str(), &info) != 0) {
     return FileError(kFlag, path_, "a file that can be read", std::strerror(errno));
   }
-  return Stamp{info.st_dev, info.st_ino, info.st_size, info.st_mtim.tv_sec, info.st_mtim.tv_nsec};
+  // The change time: a file is looked at again when only its mode was put right, or wrong.
+  return Stamp{info.st_dev, info.st_ino, info.st_size, info.st_ctim.tv_sec, info.st_ctim.tv_nsec};
 }
 
 absl::Status TokenFile::Load() {

@@ -247,6 +247,13 @@ TEST(ScaleOutTest, AddressesOfSeveralServersAreChecked) {
     EXPECT_EQ(GetErrorDetail(client.status())->field, "token") << far;
     EXPECT_EQ(client.status().message().find("token-"), absl::string_view::npos);
   }
+  for (const char* end : {"\n", " ", "\xc3\xa9"}) {
+    options.token = std::string("token-of-a-caller") + end;
+    const auto client = Client::Connect("127.0.0.1:1", options);
+    ASSERT_EQ(client.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(GetErrorDetail(client.status())->field, "token");
+    EXPECT_EQ(client.status().message().find("token-"), absl::string_view::npos);
+  }
 }
 
 }  // namespace

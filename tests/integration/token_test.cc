@@ -1,5 +1,6 @@
 // Callers without a good token get nothing but health, and nobody learns a token from the server.
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -318,7 +319,11 @@ TEST(TokenTest, AChangedFileIsTakenInAndABadOneIsNot) {
     EXPECT_TRUE(admitted(kRollout)) << c.name;
     EXPECT_FALSE(admitted(kTrainer)) << c.name;
   }
-  WriteFile(server.path(), TokenLines(), 0640);
+  WriteFile(server.path(), TokenLines(), 0644);
+  Await([&] { return server.Value(kError) == errors + 1; });
+  EXPECT_FALSE(admitted(kTrainer));
+  // As an operator does whom the log has told so.
+  ASSERT_EQ(chmod(server.path().c_str(), 0640), 0);
   Await([&] { return server.Value(kOk) == 2; });
   EXPECT_TRUE(admitted(kTrainer));
   EXPECT_FALSE(admitted(fresh.c_str()));

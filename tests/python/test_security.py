@@ -144,10 +144,19 @@ def test_wrong_arguments(tmp_path):
         {"tls": "yes"},
         {"token": ""},
         {"token": 5},
+        {"token": TOKEN + "\n"},
+        {"token": TOKEN + "\u00e9"},
+        {"token": "a" * 4097},
     ):
         with pytest.raises(rlk.InvalidArgumentError) as raised:
             rlk.connect("127.0.0.1:1", **arguments)
         assert raised.value.field in ("tls", "token")
+        assert TOKEN not in str(raised.value)
+    for text in (TOKEN + "\n", None, ""):
+        with rlk.connect("127.0.0.1:1", token=lambda text=text: text) as client:
+            with pytest.raises(rlk.InvalidArgumentError) as raised:
+                client.info()
+            assert raised.value.field == "token" and TOKEN not in str(raised.value)
 
 
 def command(secure, *words, environment=None):

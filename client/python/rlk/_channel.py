@@ -6,6 +6,7 @@ import dataclasses
 import ipaddress
 import json
 import os
+import re
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 import grpc
@@ -16,6 +17,7 @@ from rlk.options import is_text
 
 _FORMS = '"host:port", "unix:/path", "ipv4:host:port,host:port", "ipv6:...", "dns:///host:port"'
 _TOKEN_KEY = "authorization"
+_TOKEN_TEXT = re.compile(r"[A-Za-z0-9._~+/=-]{1,4096}")
 
 Token = Union[None, str, Callable[[], str]]
 
@@ -63,6 +65,18 @@ def _wrong(field: str, value: str, allowed: str) -> InvalidArgumentError:
         field=field,
         value=value,
         allowed=allowed,
+    )
+
+
+def _check_token(token: Any) -> str:
+    # gRPC repeats a header that it cannot send in its error, and in some versions in its log.
+    if isinstance(token, str) and _TOKEN_TEXT.fullmatch(token):
+        return token
+    raise _wrong(
+        "token",
+        "no token",
+        "letters, digits and -._~+/=, at most 4096, without the line end of a file; or a function "
+        "that returns such text",
     )
 
 
@@ -154,8 +168,8 @@ class Route:
         self.tls = Tls() if tls is True else tls or None
         if self.tls is not None and not isinstance(self.tls, Tls):
             raise _wrong("tls", repr(tls), "None, True, or an rlk.Tls")
-        if token is not None and not callable(token) and (not is_text(token) or not token):
-            raise _wrong("token", "no text", "None, text, or a function that returns text")
+        if token is not None and not callable(token):
+            _check_token(token)
         if token is not None and self.tls is None and not _stays_on_host(self.address):
             # Anybody on the way could read it.
             raise _wrong("token", "a token without TLS", "tls, a loopback address, a Unix socket")
@@ -177,7 +191,7 @@ class Route:
         if self._token is None:
             return []
         token = self._token() if callable(self._token) else self._token
-        return [(_TOKEN_KEY, f"Bearer {token}")]
+        return [(_TOKEN_KEY, f"Bearer {_check_token(token)}")]
 
     def channel(self, api: Any) -> Any:
         """A channel by ``grpc`` or ``grpc.aio``."""

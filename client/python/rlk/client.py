@@ -402,6 +402,9 @@ class Client(TensorCalls, ParityCalls):
             raise FailedPreconditionError(f"the client of {self.address} is closed")
 
     def _closed_error(self, error: ValueError) -> RlkError:
+        # The client's own, of a token that is none.
+        if isinstance(error, RlkError):
+            return error
         # gRPC raises ValueError for a channel that another thread closed meanwhile.
         return FailedPreconditionError(f"the client of {self.address} is closed: {error}")
 
