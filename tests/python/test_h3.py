@@ -159,17 +159,22 @@ def test_a_stage_needs_those_before_it(client, manifest, stages):
     assert check(client, manifest, stages=["sinusoid", "mlp"], counts=[1]).passed
 
 
-@pytest.mark.parametrize("counts", [[8], [-1], [0], [1, 8]])
-def test_there_are_no_more_rows_than_timesteps(client, manifest, counts):
-    with pytest.raises(rlk.InvalidArgumentError) as refused:
-        check(client, manifest, counts=counts)
-    assert refused.value.field == "counts" and refused.value.allowed == "1 to 4"
-
-
-def test_a_contract_is_of_a_stage(client, manifest):
-    with pytest.raises(rlk.InvalidArgumentError) as refused:
-        check(client, manifest, contracts=["bogus/v1"])
-    assert refused.value.reason == "UNKNOWN_CONTRACT" and refused.value.value == "bogus/v1"
+# Refused before there is a session.
+@pytest.mark.parametrize(
+    ("options", "field", "allowed"),
+    [
+        ({"counts": [8]}, "counts", "1 to 4"),
+        ({"counts": [-1]}, "counts", "1 to 4"),
+        ({"counts": [0]}, "counts", "1 to 4"),
+        ({"counts": [1, 8]}, "counts", "1 to 4"),
+        ({"contracts": ["bogus/v1"]}, "contracts", "contracts of the operators of the chain"),
+    ],
+)
+def test_refuses_what_it_would_have_to_ignore(serving, manifest, options, field, allowed):
+    with rlk.connect(serving.tcp, timeout=60) as client:
+        with pytest.raises(rlk.InvalidArgumentError) as refused:
+            check(client, manifest, **options)
+    assert refused.value.field == field and refused.value.allowed == allowed
 
 
 def test_a_failed_stage_leaves_nothing(client, manifest):
