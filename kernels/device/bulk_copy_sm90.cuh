@@ -1,5 +1,5 @@
-// Bulk copies into shared memory, for all blocks of a cluster at once where wanted, and the
-// barriers of a ring of stages that they fill (sm_90 and later).
+// Bulk copies into shared memory, and the barriers of a ring of stages that they fill (sm_90 and
+// later).
 #pragma once
 
 #include <cstdint>
@@ -25,28 +25,10 @@ class StageBarrier {
   __device__ __forceinline__ void Arrive() {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(Address()) : "memory");
   }
-  // At the barrier in the same place of block `rank` of the cluster. Orders no global memory: a
-  // release at the scope of the cluster is a fence of the whole device, about a microsecond.
-  __device__ __forceinline__ void ArriveAt(uint32_t rank) {
-    asm volatile(
-        "{\n\t"
-        ".reg .b32 there;\n\t"
-        "mapa.shared::cluster.u32 there, %0, %1;\n\t"
-        "mbarrier.arrive.shared::cluster.b64 _, [there];\n\t"
-        "}" ::"r"(Address()),
-        "r"(rank)
-        : "memory");
-  }
   // Arrives, and announces bytes that copies bring.
   __device__ __forceinline__ void ArriveExpect(int bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(Address()),
                  "r"(bytes)
-                 : "memory");
-  }
-  // Arrives when the CopyAsync16 of this thread up to here are done; the arrival is one of those
-  // that Init counted.
-  __device__ __forceinline__ void ArriveAfterCopies() {
-    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(Address())
                  : "memory");
   }
   // Until the phase of this parity has completed. Of a new barrier parity 1 has.
@@ -74,21 +56,6 @@ __device__ __forceinline__ void BulkCopy(void* to, const void* from, int bytes,
           "r"(SharedAddress(to)),
       "l"(from), "r"(bytes), "r"(barrier.Address())
       : "memory");
-}
-
-// The same to the same place of every block of the cluster whose bit is set in `blocks`; each
-// block's own barrier counts.
-__device__ __forceinline__ void BulkCopyToBlocks(void* to, const void* from, int bytes,
-                                                 const StageBarrier& barrier, uint16_t blocks) {
-#if __CUDA_ARCH__ >= 900
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
-      "[%1], %2, [%3], %4;" ::"r"(SharedAddress(to)),
-      "l"(from), "r"(bytes), "r"(barrier.Address()), "h"(blocks)
-      : "memory");
-#else
-  __trap();
-#endif
 }
 
 }  // namespace rlk::device

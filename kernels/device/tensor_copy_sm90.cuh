@@ -23,20 +23,4 @@ __device__ __forceinline__ void TileCopy(void* to, const CUtensorMap& map, int r
 #endif
 }
 
-// The same to the same place of every block of the cluster whose bit is set in `blocks`; each
-// block's own barrier counts.
-__device__ __forceinline__ void TileCopyToBlocks(void* to, const CUtensorMap& map, int row,
-                                                 int column, const StageBarrier& barrier,
-                                                 uint16_t blocks) {
-#if __CUDA_ARCH__ >= 900
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes."
-      "multicast::cluster [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(SharedAddress(to)),
-      "l"(&map), "r"(barrier.Address()), "r"(column), "r"(row), "h"(blocks)
-      : "memory");
-#else
-  __trap();
-#endif
-}
-
 }  // namespace rlk::device

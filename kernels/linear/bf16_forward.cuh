@@ -27,11 +27,10 @@ inline constexpr int kPieces = 4;
 inline constexpr int kRingBytes = kWarps * kStages * kPieces * 32 * 16;
 
 // One lane's part of the ring: it copies what it reads itself, so no barrier is needed.
-template <int kRingStages = kStages>
 class WeightRing {
  public:
   __device__ WeightRing(uint4* shared, const Bf16Linear& problem)
-      : slots_(shared + static_cast<int>(threadIdx.x) / 32 * (kRingStages * kPieces * 32) +
+      : slots_(shared + static_cast<int>(threadIdx.x) / 32 * (kStages * kPieces * 32) +
                static_cast<int>(threadIdx.x) % 32),
         weight_(problem.weight),
         outputs_(problem.shape.outputs),
@@ -67,7 +66,7 @@ class WeightRing {
   }
 
  private:
-  uint4* slots_;  // [kRingStages][kPieces][32], at this lane
+  uint4* slots_;  // [kStages][kPieces][32], at this lane
   const uint16_t* weight_;
   int64_t outputs_, inputs_;
 };

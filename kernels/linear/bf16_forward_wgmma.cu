@@ -6,18 +6,20 @@
 #include "kernels/linear/bf16_cuda.h"
 #include "kernels/linear/bf16_forward_wgmma.cuh"
 #include "kernels/linear/wgmma_launch.cuh"
+#include "kernels/linear/workspace.h"
 
 namespace rlk::linear {
 namespace {
 
-template <typename P>
-absl::Status LaunchPlan(const Bf16Linear& problem, const void* packed, const PackedShape& shape,
-                        cudaStream_t stream) {
-  return LaunchWgmma<P>(&Bf16ForwardWgmmaKernel<P>, problem, packed, shape, stream);
-}
+struct MmaKernel {
+  template <typename P>
+  static WgmmaKernel Of() {
+    return &Bf16ForwardWgmmaKernel<P>;
+  }
+};
 
 int64_t PackedBytes(const Shape& shape) {
-  return (MmaPackedShape(shape.rows, shape.inputs).Elements() * 2 + 255) / 256 * 256;
+  return AlignWorkspace(MmaPackedShape(shape.rows, shape.inputs).Elements() * 2);
 }
 
 }  // namespace
@@ -28,15 +30,11 @@ int64_t Bf16WgmmaBytes(const Bf16Linear& problem) {
 
 absl::Status LaunchBf16ForwardWgmma(const Bf16Linear& problem, void* workspace, StreamRef stream) {
   const PackedShape shape = MmaPackedShape(problem.shape.rows, problem.shape.inputs);
-  const auto launch = shape.tile_rows == 8    ? &LaunchPlan<WgmmaPlan<8, 4, 6, 1>>
-                      : shape.tile_rows == 16 ? &LaunchPlan<WgmmaPlan<16, 4, 6, 1>>
-                      : shape.tile_rows == 32 ? &LaunchPlan<WgmmaPlan<32, 4, 5, 1>>
-                      : shape.tile_rows == 64 ? &LaunchPlan<WgmmaPlan<64, 4, 5, 1>>
-                                              : &LaunchPlan<WgmmaPlan<128, 3, 5, 1>>;
+  const cudaStream_t on = cuda::CudaStream(stream);
   return ForwardThenActivate(problem,
                              static_cast<std::byte*>(workspace) + PackedBytes(problem.shape),
                              stream, [&](const Bf16Linear& linear) {
-                               return launch(linear, workspace, shape, cuda::CudaStream(stream));
+                               return LaunchWgmmaForRows<MmaKernel>(linear, workspace, shape, on);
                              });
 }
 

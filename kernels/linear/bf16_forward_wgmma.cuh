@@ -58,13 +58,12 @@ __global__ void __launch_bounds__(P::kThreads, 1)
             AddPart(total, part);
           }
         }
-        Release<P>(ring.empty[slot.index]);
+        Release(ring.empty[slot.index]);
         slot.Next();
       }
       writer.Write(int64_t{work.Tile(item)} * P::kRows, total, ring.Patch());
     }
   }
-  Leave<P>();
 #else
   __trap();
 #endif

@@ -8,6 +8,8 @@
 #include "kernels/linear/bf16_gradient.cuh"
 #include "kernels/linear/k128_backward.cuh"
 #include "kernels/linear/k128_cuda.h"
+#include "kernels/linear/k128_fold.cuh"
+#include "kernels/linear/workspace.h"
 
 namespace rlk::linear {
 namespace {
@@ -53,12 +55,7 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t elements = problem.shape.rows * problem.shape.inputs;
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= elements) return;
-  float sum = partial[i];
-  if (parts > 1) sum = arith::Add(sum, partial[elements + i]);
-  if (parts == 4) {
-    sum = arith::Add(sum, arith::Add(partial[2 * elements + i], partial[3 * elements + i]));
-  }
-  WriteGradX(problem, i, sum);
+  WriteGradX(problem, i, FoldParts(partial, elements, i, parts));
 }
 
 // grad_bias: a warp has 256 channels of one chunk of 128 rows, which begins from +0; the chunks of
@@ -98,7 +95,6 @@ __global__ void __launch_bounds__(kThreads) BiasKernel(Bf16BackwardWeight proble
 }
 
 int Terms(bool f32) { return f32 ? kTermsMax : 1; }
-int64_t Rounded(int64_t bytes) { return (bytes + 255) / 256 * 256; }
 int64_t SplitStride(int64_t outputs) { return (outputs + 7) / 8 * 8; }
 
 template <typename Kernel, typename... Args>
@@ -140,7 +136,7 @@ using NarrowPlan = ProductPlan<64, 1, 12>;
 }  // namespace
 
 int64_t K128GradientBytes(const GradientSource& grad, int64_t rows) {
-  return Terms(grad.f32) * Rounded(rows * SplitStride(grad.outputs) * 2);
+  return Terms(grad.f32) * AlignWorkspace(rows * SplitStride(grad.outputs) * 2);
 }
 
 absl::Status PrepareK128Gradient(const GradientSource& grad, int64_t rows, void* workspace,
@@ -156,10 +152,10 @@ absl::Status PrepareK128Gradient(const GradientSource& grad, int64_t rows, void*
   auto* const split = static_cast<uint16_t*>(workspace);
   const int64_t elements = rows * prepared.stride;
   for (int i = 0; i < prepared.terms; ++i)
-    prepared.term[i] = split + i * (Rounded(elements * 2) / 2);
+    prepared.term[i] = split + i * (AlignWorkspace(elements * 2) / 2);
   return LaunchOver(&SplitGradientKernel, elements / 8, cuda::CudaStream(stream), grad,
                     VectorGradient(grad), rows, prepared.stride, prepared.terms,
-                    Rounded(elements * 2) / 16, reinterpret_cast<uint4*>(split));
+                    AlignWorkspace(elements * 2) / 16, reinterpret_cast<uint4*>(split));
 }
 
 int64_t K128BackwardInputBytes(const Shape& shape, int64_t parts) {

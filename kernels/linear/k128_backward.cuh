@@ -21,7 +21,6 @@ inline constexpr int kTermsMax = 3;
 template <int kTileColumns, int kWarpgroups, int kRingStages>
 struct ProductPlan {
   static constexpr int kColumns = kTileColumns, kGroups = kWarpgroups, kStages = kRingStages;
-  static constexpr int kShare = 1;
   static constexpr int kM = 64 * kGroups;
   static constexpr int kConsumerWarps = 4 * kGroups;
   static constexpr int kThreads = 128 * (kGroups + 1);
@@ -204,13 +203,13 @@ __global__ void __launch_bounds__(P::kThreads, 1)
         device::WgmmaCommit();
         if (stage != 0) {
           device::WgmmaWait<1>();
-          Release<P>(ring.empty[last]);
+          Release(ring.empty[last]);
         }
         last = slot.index;
         slot.Next();
       }
       device::WgmmaWait<0>();
-      Release<P>(ring.empty[last]);
+      Release(ring.empty[last]);
       AddPart(total, part);
     }
     WriteProduct<P>(shape, out, at.part, at.m + warp * 16, at.column, total, ring.Patch());

@@ -25,7 +25,8 @@ struct K128Gradient {
   int terms = 1;
   int64_t rows = 0, outputs = 0, stride = 0;
 };
-// workspace: K128GradientBytes, aligned to 256; it lives as long as `prepared`.
+// workspace: K128GradientBytes, aligned to 256 and a multiple of it; it lives as long as
+// `prepared`.
 int64_t K128GradientBytes(const GradientSource& grad, int64_t rows);
 absl::Status PrepareK128Gradient(const GradientSource& grad, int64_t rows, void* workspace,
                                  StreamRef stream, K128Gradient& prepared);

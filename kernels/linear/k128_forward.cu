@@ -6,29 +6,22 @@
 #include "kernels/linear/bf16_activation.h"
 #include "kernels/linear/bf16_forward.cuh"
 #include "kernels/linear/k128_cuda.h"
+#include "kernels/linear/k128_fold.cuh"
 #include "kernels/linear/k128_forward.cuh"
 #include "kernels/linear/wgmma_launch.cuh"
+#include "kernels/linear/workspace.h"
 
 namespace rlk::linear {
 namespace {
 
 constexpr int kFoldThreads = 256;
 
-template <typename P>
-absl::Status LaunchPlan(const Bf16Linear& problem, const void* packed, const PackedShape& shape,
-                        cudaStream_t stream) {
-  return LaunchWgmma<P>(&K128ForwardKernel<P>, problem, packed, shape, stream);
-}
-
-absl::Status LaunchPart(const Bf16Linear& problem, const void* packed, const PackedShape& shape,
-                        cudaStream_t stream) {
-  const auto launch = shape.tile_rows == 8    ? &LaunchPlan<WgmmaPlan<8, 4, 6, 1>>
-                      : shape.tile_rows == 16 ? &LaunchPlan<WgmmaPlan<16, 4, 6, 1>>
-                      : shape.tile_rows == 32 ? &LaunchPlan<WgmmaPlan<32, 4, 5, 1>>
-                      : shape.tile_rows == 64 ? &LaunchPlan<WgmmaPlan<64, 4, 5, 1>>
-                                              : &LaunchPlan<WgmmaPlan<128, 3, 5, 1>>;
-  return launch(problem, packed, shape, stream);
-}
+struct K128Kernel {
+  template <typename P>
+  static WgmmaKernel Of() {
+    return &K128ForwardKernel<P>;
+  }
+};
 
 // One thread an output: (p0 + p1) + (p2 + p3), then the epilogue.
 __global__ void __launch_bounds__(kFoldThreads)
@@ -36,15 +29,12 @@ __global__ void __launch_bounds__(kFoldThreads)
   const int64_t elements = problem.shape.rows * problem.shape.outputs;
   const int64_t i = int64_t{blockIdx.x} * kFoldThreads + threadIdx.x;
   if (i >= elements) return;
-  float sum = arith::Add(partial[i], partial[elements + i]);
-  if (parts == 4) {
-    sum = arith::Add(sum, arith::Add(partial[2 * elements + i], partial[3 * elements + i]));
-  }
+  const float sum = FoldParts(partial, elements, i, parts);
   ChannelWriter(problem, i % problem.shape.outputs).Write(i / problem.shape.outputs, sum);
 }
 
 int64_t PackedBytes(const Shape& shape) {
-  return (K128PackedShape(shape.rows, shape.inputs).Elements() * 2 + 255) / 256 * 256;
+  return AlignWorkspace(K128PackedShape(shape.rows, shape.inputs).Elements() * 2);
 }
 
 }  // namespace
@@ -63,7 +53,7 @@ absl::Status LaunchK128ForwardWgmma(const Bf16Linear& problem, int64_t parts, vo
       reinterpret_cast<float*>(static_cast<std::byte*>(workspace) + PackedBytes(problem.shape));
   if (parts == 1) {
     return ForwardThenActivate(problem, partial, stream, [&](const Bf16Linear& linear) {
-      return LaunchPart(linear, workspace, shape, on);
+      return LaunchWgmmaForRows<K128Kernel>(linear, workspace, shape, on);
     });
   }
   const int64_t elements = problem.shape.rows * problem.shape.outputs;
@@ -75,7 +65,7 @@ absl::Status LaunchK128ForwardWgmma(const Bf16Linear& problem, int64_t parts, vo
     sum.out.views[0] = partial + part * elements;
     sum.out.f32 = true;
     shape.first = part * shape.stages;
-    RLK_RETURN_IF_ERROR(LaunchPart(sum, workspace, shape, on));
+    RLK_RETURN_IF_ERROR(LaunchWgmmaForRows<K128Kernel>(sum, workspace, shape, on));
   }
   RLK_ASSIGN_OR_RETURN(const unsigned blocks, cuda::GridBlocks(elements, kFoldThreads));
   return cuda::Launch(&FoldForwardKernel, blocks, kFoldThreads, on, problem,

@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(P::kThreads, 1)
         device::WgmmaWait<0>();
 #pragma unroll
         for (int i = 0; i < kChunkStages; ++i) {
-          Release<P>(ring.empty[slot.index]);
+          Release(ring.empty[slot.index]);
           slot.Next();
         }
         AddPart(total, part);
@@ -66,7 +66,6 @@ __global__ void __launch_bounds__(P::kThreads, 1)
       writer.Write(int64_t{work.Tile(item)} * P::kRows, total, ring.Patch());
     }
   }
-  Leave<P>();
 #else
   __trap();
 #endif

@@ -8,6 +8,7 @@
 #include "kernels/linear/bf16_gradient.cuh"
 #include "kernels/linear/cuda.h"
 #include "kernels/linear/views_f32.h"
+#include "kernels/linear/workspace.h"
 
 namespace rlk::linear {
 namespace {
@@ -45,7 +46,7 @@ __global__ void __launch_bounds__(kThreads)
 int64_t TableBytes(const Shape& shape) {
   if (shape.rows > kTableRows) return 0;
   const int64_t bytes = shape.rows * shape.outputs * static_cast<int64_t>(sizeof(float));
-  return (bytes + 255) / 256 * 256;
+  return AlignWorkspace(bytes);
 }
 
 absl::Status BackwardTemb(const ViewsBackwardF32& p, void* workspace, StreamRef stream) {

@@ -1,12 +1,10 @@
 // What feeds the wgmma kernels of the forward: one warp that copies, and a ring of stages. Weights
-// are operand A, tiles of a tensor map; x, packed, is operand B. The blocks of a cluster have the
-// same outputs and neighbouring tiles of rows, and each brings its share of the weights to all.
+// are operand A, tiles of a tensor map; x, packed, is operand B.
 #pragma once
 
 #include <cstdint>
 
 #include "kernels/arith/scalar.h"
-#include "kernels/device/cluster_sm90.cuh"
 #include "kernels/device/tensor_copy_sm90.cuh"
 #include "kernels/device/wgmma_sm90.cuh"
 #include "kernels/linear/bf16_packed.cuh"
@@ -23,12 +21,10 @@ constexpr int ConsumerRegisters(int warpgroups) {
   return each < 240 ? each : 240;
 }
 
-// Rows of a tile, warpgroups that multiply (64 outputs each), stages of the ring, blocks of a
-// cluster.
-template <int kTileRows, int kWarpgroups, int kRingStages, int kBlocks>
+// Rows of a tile, warpgroups that multiply (64 outputs each), stages of the ring.
+template <int kTileRows, int kWarpgroups, int kRingStages>
 struct WgmmaPlan {
   static constexpr int kRows = kTileRows, kGroups = kWarpgroups, kStages = kRingStages;
-  static constexpr int kShare = kBlocks;
   static constexpr int kOutputs = 64 * kGroups;
   static constexpr int kConsumerWarps = 4 * kGroups;
   // The last warpgroup copies, by one thread.
@@ -40,7 +36,7 @@ struct WgmmaPlan {
       kStages * (kWeightBytes + kXBytes + 2 * static_cast<int>(sizeof(device::StageBarrier))) +
       kConsumerWarps * kPatchBytes;
   static_assert(kSharedBytes <= 227 << 10);
-  static_assert(kOutputs / kShare <= 256);
+  static_assert(kOutputs <= 256);
 };
 
 // The work of a launch: items are (outputs, tiles of rows), rows fastest, so that blocks that run
@@ -50,15 +46,13 @@ struct Schedule {
   int items, row_blocks, first, stride;
 
   __device__ Schedule(int64_t outputs, const PackedShape& shape)
-      : row_blocks(static_cast<int>((shape.tiles + P::kShare - 1) / P::kShare)),
-        first(static_cast<int>(blockIdx.x) / P::kShare),
-        stride(static_cast<int>(gridDim.x) / P::kShare) {
+      : row_blocks(static_cast<int>(shape.tiles)),
+        first(static_cast<int>(blockIdx.x)),
+        stride(static_cast<int>(gridDim.x)) {
     items = static_cast<int>((outputs + P::kOutputs - 1) / P::kOutputs) * row_blocks;
   }
   __device__ __forceinline__ int Output(int item) const { return item / row_blocks * P::kOutputs; }
-  __device__ __forceinline__ int Tile(int item) const {
-    return item % row_blocks * P::kShare + static_cast<int>(blockIdx.x) % P::kShare;
-  }
+  __device__ __forceinline__ int Tile(int item) const { return item % row_blocks; }
 };
 
 // The ring in shared memory, 1024-byte aligned.
@@ -80,21 +74,16 @@ struct Ring {
     return patches + threadIdx.x / 32 * (kPatchBytes / 4);
   }
 
-  // By the whole block, or cluster.
+  // By the whole block.
   __device__ void Init() const {
     if (threadIdx.x == 0) {
       for (int i = 0; i < P::kStages; ++i) {
         full[i].Init(1);
-        empty[i].Init(P::kConsumerWarps * P::kShare);
+        empty[i].Init(P::kConsumerWarps);
       }
       device::StageBarrier::FenceInit();
     }
-    if constexpr (P::kShare > 1) {
-      device::ClusterArrive();
-      device::ClusterWait();
-    } else {
-      __syncthreads();
-    }
+    __syncthreads();
   }
 };
 
@@ -123,9 +112,6 @@ struct Source {
       : row(work.Output(item)), x(nullptr) {
     const int64_t tile = work.Tile(item);
     if (tile < shape.tiles) x = packed + (tile * shape.all_stages + shape.first) * P::kXBytes;
-    if constexpr (P::kShare > 1) {
-      row += static_cast<int>(blockIdx.x) % P::kShare * (P::kOutputs / P::kShare);
-    }
   }
 };
 
@@ -133,15 +119,8 @@ template <typename P>
 __device__ __forceinline__ void CopyWeights(const CUtensorMap& weights, const Source<P>& from,
                                             int column, const Ring<P>& ring, int slot) {
   ring.full[slot].ArriveExpect(P::kWeightBytes + (from.x != nullptr ? P::kXBytes : 0));
-  std::byte* const to = ring.weights + slot * P::kWeightBytes;
-  if constexpr (P::kShare > 1) {
-    constexpr int kPiece = P::kOutputs / P::kShare;
-    const int rank = static_cast<int>(blockIdx.x) % P::kShare;
-    device::TileCopyToBlocks(to + rank * kPiece * kPackedInputs * 2, weights, from.row, column,
-                             ring.full[slot], (1 << P::kShare) - 1);
-  } else {
-    device::TileCopy(to, weights, from.row, column, ring.full[slot]);
-  }
+  device::TileCopy(ring.weights + slot * P::kWeightBytes, weights, from.row, column,
+                   ring.full[slot]);
 }
 
 template <typename P>
@@ -215,25 +194,9 @@ __device__ __forceinline__ void AddPart(float (&total)[kCount], float (&part)[kC
 }
 
 // A warp has done with a stage.
-template <typename P>
 __device__ __forceinline__ void Release(device::StageBarrier& empty) {
   __syncwarp();
-  if (threadIdx.x % 32 >= P::kShare) return;
-  if constexpr (P::kShare > 1) {
-    empty.ArriveAt(threadIdx.x % 32);
-  } else {
-    empty.Arrive();
-  }
-}
-
-// Nobody leaves while another block may write into its memory or arrive at its barriers.
-template <typename P>
-__device__ __forceinline__ void Leave() {
-  if constexpr (P::kShare > 1) {
-    __syncwarp();
-    device::ClusterArrive();
-    device::ClusterWait();
-  }
+  if (threadIdx.x % 32 == 0) empty.Arrive();
 }
 
 }  // namespace rlk::linear

@@ -9,6 +9,7 @@
 #include "kernels/linear/cuda.h"
 #include "kernels/linear/k128_cuda.h"
 #include "kernels/linear/views_f32.h"
+#include "kernels/linear/workspace.h"
 #include "kernels/ops/adaln_projection_3mod/adaln_projection_3mod.h"
 
 namespace rlk {
@@ -26,12 +27,10 @@ absl::Status F32Weights(const KernelArgs& args) {
   return absl::FailedPreconditionError("for F32 weights");
 }
 
-int64_t Rounded(int64_t bytes) { return (bytes + 255) / 256 * 256; }
-
 // silu(temb) in BF16 stands first in the workspace.
 int64_t PlainBytes(const KernelArgs& args) {
   const Shape shape = adaln::ReadShape(args);
-  return Rounded(shape.rows * shape.inputs * static_cast<int64_t>(sizeof(uint16_t)));
+  return linear::AlignWorkspace(shape.rows * shape.inputs * static_cast<int64_t>(sizeof(uint16_t)));
 }
 
 linear::Bf16Linear ReadForward(const KernelArgs& args) {
@@ -129,8 +128,7 @@ absl::Status Backward(const KernelArgs& args) {
 
 int64_t BackwardK128Bytes(const KernelArgs& args) {
   const Shape shape = adaln::ReadShape(args);
-  return PlainBytes(args) +
-         Rounded(linear::K128GradientBytes(adaln::ReadGradient(args), shape.rows)) +
+  return PlainBytes(args) + linear::K128GradientBytes(adaln::ReadGradient(args), shape.rows) +
          linear::K128BackwardInputBytes(shape, adaln::ReadFoldParts(args));
 }
 
@@ -143,7 +141,7 @@ absl::Status BackwardK128(const KernelArgs& args) {
   if (args.Output("grad_temb").present()) {
     RLK_RETURN_IF_ERROR(linear::LaunchK128BackwardInput(
         input, grad, adaln::ReadFoldParts(args),
-        workspace + Rounded(linear::K128GradientBytes(input.grad, input.shape.rows)), args.stream));
+        workspace + linear::K128GradientBytes(input.grad, input.shape.rows), args.stream));
   }
   if (!WantsWeight(args)) return absl::OkStatus();
   uint16_t* plain = nullptr;
@@ -153,7 +151,7 @@ absl::Status BackwardK128(const KernelArgs& args) {
 
 // silu(temb) in F32 stands first in the workspace.
 int64_t SiluF32Bytes(const Shape& shape) {
-  return Rounded(shape.rows * shape.inputs * static_cast<int64_t>(sizeof(float)));
+  return linear::AlignWorkspace(shape.rows * shape.inputs * static_cast<int64_t>(sizeof(float)));
 }
 
 int64_t ForwardF32Bytes(const KernelArgs& args) {

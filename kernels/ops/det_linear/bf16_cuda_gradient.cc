@@ -1,5 +1,6 @@
 #include "kernels/core/status.h"
 #include "kernels/linear/bf16_cuda.h"
+#include "kernels/linear/workspace.h"
 #include "kernels/ops/det_linear/bf16.h"
 
 namespace rlk::det_linear {
@@ -9,7 +10,7 @@ using linear::Activation;
 int64_t GradientBytes(const KernelArgs& args) {
   if (ReadActivation(args) == Activation::kNone) return 0;
   const int64_t bytes = args.Input("grad_y").elements() * static_cast<int64_t>(sizeof(float));
-  return (bytes + 255) / 256 * 256;
+  return linear::AlignWorkspace(bytes);
 }
 
 absl::Status ApplyActivation(const KernelArgs& args, linear::GradientSource& grad) {

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/core/status.h"
 #include "kernels/linear/cuda.h"
+#include "kernels/ops/det_linear/bf16.h"
 
 namespace rlk {
 namespace {
@@ -13,16 +14,8 @@ namespace {
 using det_linear::Kind;
 using linear::Activation;
 
-int64_t AlignUp(int64_t bytes) { return (bytes + 255) / 256 * 256; }
-
 bool HasActivation(const KernelArgs& args) {
   return det_linear::ReadActivation(args) != Activation::kNone;
-}
-
-// Workspace: g [T, N] where there is an activation, then what the backward of the input needs.
-int64_t GradientBytes(const KernelArgs& args) {
-  if (!HasActivation(args)) return 0;
-  return AlignUp(args.Input("grad_y").elements() * static_cast<int64_t>(sizeof(float)));
 }
 
 absl::Status Gradient(const KernelArgs& args, const float*& g) {
@@ -44,8 +37,8 @@ absl::Status Forward(const KernelArgs& args) {
 absl::Status BackwardInput(const KernelArgs& args) {
   linear::BackwardInput problem = det_linear::ReadBackwardInput(args);
   RLK_RETURN_IF_ERROR(Gradient(args, problem.g));
-  return linear::LaunchBackwardInputFp32(problem, args.workspace.data() + GradientBytes(args),
-                                         args.stream);
+  return linear::LaunchBackwardInputFp32(
+      problem, args.workspace.data() + det_linear::GradientBytes(args), args.stream);
 }
 
 absl::Status BackwardWeight(const KernelArgs& args) {
@@ -55,7 +48,7 @@ absl::Status BackwardWeight(const KernelArgs& args) {
 }
 
 int64_t BackwardInputBytes(const KernelArgs& args) {
-  return GradientBytes(args) +
+  return det_linear::GradientBytes(args) +
          linear::BackwardInputWorkspace(det_linear::ReadShape(args, Kind::kBackwardInput));
 }
 
@@ -88,7 +81,7 @@ std::vector<Variant> DetLinearCudaVariants(Kind kind) {
     case Kind::kBackwardWeight:
       variant.kernel = "det_linear_fp32_backward_weight_cuda";
       variant.launch = &BackwardWeight;
-      variant.workspace_bytes = &GradientBytes;
+      variant.workspace_bytes = &det_linear::GradientBytes;
       break;
   }
   // The same kernels with CUDA's own SiLU, whose bits no other backend has.

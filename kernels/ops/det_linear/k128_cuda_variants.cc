@@ -23,8 +23,6 @@ absl::Status Forward(const KernelArgs& args) {
                                         args.workspace.data(), args.stream);
 }
 
-int64_t Rounded(int64_t bytes) { return (bytes + 255) / 256 * 256; }
-
 // With an activation the gradient is g, in FP32.
 linear::GradientSource Gradient(const KernelArgs& args, linear::GradientSource grad) {
   if (ReadActivation(args) != linear::Activation::kNone)
@@ -35,7 +33,7 @@ linear::GradientSource Gradient(const KernelArgs& args, linear::GradientSource g
 int64_t BackwardInputBytes(const KernelArgs& args) {
   const linear::Bf16BackwardInput problem = ReadBf16BackwardInput(args);
   return GradientBytes(args) +
-         Rounded(linear::K128GradientBytes(Gradient(args, problem.grad), problem.shape.rows)) +
+         linear::K128GradientBytes(Gradient(args, problem.grad), problem.shape.rows) +
          linear::K128BackwardInputBytes(problem.shape, ReadFoldParts(args, Kind::kBackwardInput));
 }
 
@@ -49,8 +47,7 @@ absl::Status BackwardInput(const KernelArgs& args) {
       linear::PrepareK128Gradient(problem.grad, problem.shape.rows, workspace, args.stream, grad));
   return linear::LaunchK128BackwardInput(
       problem, grad, ReadFoldParts(args, Kind::kBackwardInput),
-      workspace + Rounded(linear::K128GradientBytes(problem.grad, problem.shape.rows)),
-      args.stream);
+      workspace + linear::K128GradientBytes(problem.grad, problem.shape.rows), args.stream);
 }
 
 int64_t BackwardWeightBytes(const KernelArgs& args) {

@@ -5,6 +5,7 @@
 
 #include "kernels/core/status.h"
 #include "kernels/linear/cuda.h"
+#include "kernels/linear/workspace.h"
 
 namespace rlk {
 namespace {
@@ -21,7 +22,7 @@ Operand OperandOf(const float* data) { return {DType::kF32, data}; }
 linear::Result ResultOf(const MutableTensorView& output) { return {DType::kF32, output.data}; }
 
 int64_t HiddenBytes(const Sizes& sizes) {
-  return (sizes.rows * sizes.hidden * static_cast<int64_t>(sizeof(float)) + 255) / 256 * 256;
+  return linear::AlignWorkspace(sizes.rows * sizes.hidden * static_cast<int64_t>(sizeof(float)));
 }
 
 linear::Shape FirstShape(const Sizes& sizes) { return {sizes.rows, sizes.hidden, sizes.inputs}; }
