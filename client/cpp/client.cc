@@ -4,6 +4,7 @@
 #include <mutex>
 #include <utility>
 
+#include "client/cpp/async_queue.h"
 #include "client/cpp/channel.h"
 #include "client/cpp/client_impl.h"
 #include "client/cpp/message.h"
@@ -38,13 +39,24 @@ absl::StatusOr<CallResult> Finish(const wire::MethodBinding& method, const grpc:
   return DecodeReply(method, bytes);
 }
 
-// What one asynchronous call needs while it is in flight.
-struct Flight {
+// One asynchronous call. It holds itself while it is in flight.
+struct Flight final : AsyncEvent {
+  // The channel and the bindings must outlive the call.
+  std::shared_ptr<const void> client;
   const wire::MethodBinding* method = nullptr;
   grpc::ClientContext context;
   grpc::ByteBuffer request, reply;
-  // The channel and the bindings must outlive the call.
-  std::shared_ptr<const void> client;
+  grpc::Status status;
+  std::unique_ptr<grpc::GenericClientAsyncResponseReader> call;
+  std::function<void(absl::StatusOr<CallResult>)> done;
+  std::shared_ptr<Flight> self;
+
+  void Happened(bool ok) override {
+    const std::shared_ptr<Flight> last = std::move(self);
+    const auto then = std::move(done);
+    then(ok ? Finish(*method, status, &reply)
+            : absl::InternalError("the call's completion queue ended early"));
+  }
 };
 
 }  // namespace
@@ -184,17 +196,20 @@ void Client::Start(const CallRequest& request, std::function<void(absl::StatusOr
   if (!method.ok()) return done(method.status());
   auto message = EncodeRequest(**method, request, impl_->options.inline_bytes_max);
   if (!message.ok()) return done(message.status());
+  const auto queue = AsyncQueue();
+  if (!queue.ok()) return done(queue.status());
   auto flight = std::make_shared<Flight>();
-  flight->method = *method;
   flight->client = impl_;
+  flight->method = *method;
   flight->request = ToByteBuffer(std::move(*message));
+  flight->done = std::move(done);
+  flight->self = flight;
   impl_->Prepare(request.timeout, flight->context);
+  flight->call = impl_->stub->PrepareUnaryCall(&flight->context, (*method)->signature.rpc,
+                                               flight->request, *queue);
   if (in_flight != nullptr) *in_flight = flight;
-  impl_->stub->UnaryCall(&flight->context, (*method)->signature.rpc, grpc::StubOptions(),
-                         &flight->request, &flight->reply,
-                         [flight, done = std::move(done)](grpc::Status status) {
-                           done(Finish(*flight->method, status, &flight->reply));
-                         });
+  flight->call->StartCall();
+  flight->call->Finish(&flight->reply, &flight->status, static_cast<AsyncEvent*>(flight.get()));
 }
 
 void Client::CallThen(const CallRequest& request,

@@ -155,8 +155,9 @@ class Client {
   // `request` is used after this returns. Errors found before sending come from Get too.
   PendingCall CallAsync(const CallRequest& request) const;
 
-  // As CallAsync; `done` runs once, on a thread of gRPC or, for errors found before sending, on
-  // this one. It must not block.
+  // As CallAsync; `done` runs once, on a thread of this library or, for errors found before
+  // sending, on this one. It must neither block nor throw. The client may go before `done` runs,
+  // or in it.
   void CallThen(const CallRequest& request,
                 std::function<void(absl::StatusOr<CallResult>)> done) const;
 

@@ -317,6 +317,29 @@ TEST_P(ClientServerTest, CallbacksAndAbandonedCalls) {
             Reason::kUnknownOperator);
 }
 
+TEST_P(ClientServerTest, AClientMayGoBeforeItsCallsEnd) {
+  const Tensor x = Ramp({5});
+  CallRequest request{.method = "final_logit_softcap.forward"};
+  request.inputs = {{"x", x.ref()}};
+  for (int round = 0; round < 20; ++round) {
+    auto own = Client::Connect(Addresses()[static_cast<size_t>(GetParam())]);
+    ASSERT_TRUE(own.ok()) << own.status();
+    const auto going = std::make_shared<Client>(*std::move(own));
+    std::vector<std::future<absl::StatusCode>> ends;
+    for (int call = 0; call < 4; ++call) {
+      const auto end = std::make_shared<std::promise<absl::StatusCode>>();
+      ends.push_back(end->get_future());
+      // The last to run of these destroys the client.
+      going->CallThen(request,
+                      [end, going](auto result) { end->set_value(result.status().code()); });
+    }
+    going->CallAsync(request);
+    PendingCall kept = going->CallAsync(request);
+    for (auto& end : ends) EXPECT_EQ(end.get(), absl::StatusCode::kOk);
+    EXPECT_TRUE(kept.Get().ok());
+  }
+}
+
 TEST_P(ClientServerTest, DeadlinesThatPassedAreErrors) {
   const Tensor x = Ramp({5});
   const auto result =
