@@ -5,6 +5,12 @@
 #include <algorithm>
 
 namespace rlk::server {
+namespace {
+
+// HTTP/2 has no larger window.
+constexpr int64_t kWindowMax = (int64_t{1} << 31) - 1;
+
+}  // namespace
 
 void ConfigureTransport(const Transport& transport, grpc::ServerBuilder& builder) {
   const Limits& limits = transport.limits;
@@ -21,6 +27,12 @@ void ConfigureTransport(const Transport& transport, grpc::ServerBuilder& builder
                              static_cast<int>(transport.keepalive_timeout_ms));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10000);
+  // A client may run ahead of the reader by one chunk. What gRPC would grow the window to by
+  // itself, it holds for each of many uploads at once.
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  builder.AddChannelArgument(
+      GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES,
+      static_cast<int>(std::min<int64_t>(limits.chunk_bytes_max, kWindowMax)));
   // What gRPC may buffer for all connections: the queue's bytes, and room for what is being
   // received and sent meanwhile.
   grpc::ResourceQuota quota("rlk");

@@ -68,13 +68,10 @@ TEST(LargeTensorsTest, ManyClientsAtOnceStayWithinTheBudget) {
   constexpr int kClients = 64;
   const int64_t each = Count(16 * kMiB, 256 * kMiB);
   const int64_t budget = Count(128 * kMiB, 1024 * kMiB);
-  // What gRPC may hold of what it has read ahead for all connections: the quota that the server
-  // gives it, which is the queue's bytes and 64 messages of 4 MiB. The slack is the allocator's.
-  constexpr int64_t kQueueBytes = 64 * kMiB, kQuota = kQueueBytes + 64 * 4 * kMiB;
+  // What gRPC has read ahead of those that are refused later, and the allocator's.
   constexpr int64_t kSlack = 64 * kMiB;
   const ServerProcess process({"--listen=127.0.0.1:0", "--metrics=127.0.0.1:0",
-                               "--resident-bytes-max=" + std::to_string(budget),
-                               "--queue-bytes-max=" + std::to_string(kQueueBytes)});
+                               "--resident-bytes-max=" + std::to_string(budget)});
   std::vector<std::unique_ptr<Peer>> peers;
   for (int i = 0; i < kClients; ++i) peers.push_back(std::make_unique<Peer>(process.listen()));
   {
@@ -117,7 +114,7 @@ TEST(LargeTensorsTest, ManyClientsAtOnceStayWithinTheBudget) {
   printf("%lld MiB above idle for %lld MiB that were offered, %lld of them taken\n",
          static_cast<long long>((most - idle) / kMiB),
          static_cast<long long>(kClients * each / kMiB), static_cast<long long>(budget / kMiB));
-  EXPECT_LE(most - idle, budget + kQuota + kSlack);
+  EXPECT_LE(most - idle, budget + kSlack);
   for (const auto& peer : peers) EXPECT_TRUE(peer->Close().ok());
   EXPECT_EQ(SeriesValue(Scrape(process.metrics()), "rlk_resident_bytes"), 0);
 }
