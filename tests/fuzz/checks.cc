@@ -11,9 +11,11 @@
 #include "kernels/core/status.h"
 #include "proto/wire/call_codec.h"
 #include "proto/wire/call_parts.h"
+#include "proto/wire/chunk.h"
 #include "proto/wire/codec.h"
 #include "proto/wire/signatures.h"
 #include "rlk/v1/activation.pb.h"
+#include "rlk/v1/tensor_service.pb.h"
 #include "test_messages.pb.h"
 
 namespace rlk::fuzz {
@@ -240,6 +242,40 @@ void CheckSplit(std::span<const uint8_t> input) {
   GOOGLE_CHECK_EQ(joined, Flatten(wire::Join(*again->message, again->payloads)));
 }
 
+void CheckChunk(std::span<const uint8_t> input) {
+  if (input.size() < kHeaderBytes) return;
+  constexpr int kField = rlk::v1::UploadRequest::kDataFieldNumber;
+  const std::string_view bytes(reinterpret_cast<const char*>(input.data()) + kHeaderBytes,
+                               input.size() - kHeaderBytes);
+  const google::protobuf::LogSilencer quiet;  // of text that is no UTF-8
+  rlk::v1::UploadRequest parsed;
+  const bool parses = parsed.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));
+  const auto whole = wire::DecodeChunk(kField, Cut(bytes, 0));
+  const auto cut = wire::DecodeChunk(kField, Cut(bytes, input[1]));
+  GOOGLE_CHECK_EQ(whole.ok(), cut.ok());
+  // What protobuf itself would have sent is taken.
+  const bool plain = parses && parsed.has_data() &&
+                     parsed.GetReflection()->GetUnknownFields(parsed).empty() &&
+                     parsed.SerializeAsString() == bytes;
+  if (!whole.ok()) {
+    GOOGLE_CHECK(whole.status() == cut.status()) << std::string(cut.status().message());
+    GOOGLE_CHECK(!plain);
+    return ExpectReason(whole.status());
+  }
+  GOOGLE_CHECK_EQ(whole->has_value(), cut->has_value());
+  if (!whole->has_value()) {
+    GOOGLE_CHECK(!plain);
+    return;
+  }
+  accepted.fetch_add(1, std::memory_order_relaxed);
+  // protobuf reads the same bytes, and nothing else.
+  const std::string data = Flatten(**whole);
+  GOOGLE_CHECK_EQ(data, Flatten(**cut));
+  GOOGLE_CHECK(parses && parsed.has_data());
+  GOOGLE_CHECK_EQ(data, parsed.data());
+  GOOGLE_CHECK_EQ(Flatten(wire::EncodeChunk(kField, **cut)), parsed.SerializeAsString());
+}
+
 void CheckCall(std::span<const uint8_t> input) {
   if (input.size() < kHeaderBytes) return;
   const BoundMethod& bound = Methods()[input[0] % Methods().size()];
@@ -311,8 +347,11 @@ std::vector<std::string> Seeds() {
   gather.set_causal(true);
   gather.set_color(rlk::test::COLOR_RED);
   gather.set_rows_before(128);
+  rlk::v1::UploadRequest chunk, empty;
+  chunk.set_data("the bytes of a chunk, in some pieces");
+  empty.set_data("");
   return {Seed(0, forward), Seed(1, backward), Seed(4, everything), Seed(5, gather),
-          Seed(2, gather)};
+          Seed(2, gather),  Seed(3, chunk),    Seed(0, empty)};
 }
 
 int64_t AcceptedInputs() { return accepted.load(std::memory_order_relaxed); }

