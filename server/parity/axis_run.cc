@@ -98,10 +98,11 @@ absl::Status AxisRun::Repeat() {
 absl::Status AxisRun::Layouts(InvarianceAxis axis) {
   if (!NeedRows(axis == InvarianceAxis::kPad ? 1 : 2)) return absl::OkStatus();
   const uint64_t seed = RandomBits(options_.seed, 100 + static_cast<uint64_t>(axis));
-  for (const NamedLayout& layout : LayoutsOf(axis, model_->rows(), options_.seed)) {
-    RLK_ASSIGN_OR_RETURN(const ValueCall call, model_->LayOut(base_.call, layout.layout, seed));
+  for (const NamedLayout& named : LayoutsOf(axis, model_->rows(), options_.seed)) {
+    const Layout layout = named.make();
+    RLK_ASSIGN_OR_RETURN(const ValueCall call, model_->LayOut(base_.call, layout, seed));
     RLK_ASSIGN_OR_RETURN(const MethodRun run, runner_.Run(call, FillOfRun(++runs_), context_));
-    RLK_RETURN_IF_ERROR(CompareRows(layout.name, layout.layout, run));
+    RLK_RETURN_IF_ERROR(CompareRows(named.name, layout, run));
     ++result_.layouts;
     if (!result_.passed()) break;
   }
@@ -237,27 +238,26 @@ absl::Status AxisRun::Concurrency() {
   const int64_t rows = model_ == nullptr ? 0 : model_->rows();
   // Half of the callers run the call itself, the others parts of it, so that unlike calls meet.
   std::vector<ValueCall> calls;
-  std::vector<Layout> layouts;
+  std::vector<int64_t> begins;  // of a part; -1 for the whole
   for (int64_t i = 0; i < callers; ++i) {
     const bool part = i % 2 == 1 && rows > 1;
-    const auto begin = static_cast<int64_t>(
-        part ? RandomBits(options_.seed, static_cast<uint64_t>(i)) % static_cast<uint64_t>(rows)
-             : 0);
-    layouts.push_back(part ? RowRange(begin, rows) : Layout());
+    const auto begin = static_cast<int64_t>(RandomBits(options_.seed, static_cast<uint64_t>(i)) %
+                                            static_cast<uint64_t>(std::max<int64_t>(rows, 1)));
+    begins.push_back(part ? begin : -1);
     calls.push_back(base_.call);
     if (part) {
-      RLK_ASSIGN_OR_RETURN(calls.back(), model_->LayOut(base_.call, layouts.back(), 0));
+      RLK_ASSIGN_OR_RETURN(calls.back(), model_->LayOut(base_.call, RowRange(begin, rows), 0));
     }
   }
   RLK_ASSIGN_OR_RETURN(const std::vector<ConcurrentRun> runs,
                        RunConcurrently(runner_, calls, kConcurrentRounds, context_));
   for (const ConcurrentRun& run : runs) {
-    const Layout& layout = layouts[static_cast<size_t>(run.caller)];
+    const int64_t begin = begins[static_cast<size_t>(run.caller)];
     std::string name = absl::StrCat("call ", run.round, " of caller ", run.caller, " of ", callers);
-    if (!layout.empty()) absl::StrAppend(&name, ", rows [", layout[0].row, ", ", rows, ")");
+    if (begin >= 0) absl::StrAppend(&name, ", rows [", begin, ", ", rows, ")");
     const int64_t before = result_.elements;
-    RLK_RETURN_IF_ERROR(layout.empty() ? CompareWhole(name, run.run)
-                                       : CompareRows(name, layout, run.run));
+    RLK_RETURN_IF_ERROR(begin < 0 ? CompareWhole(name, run.run)
+                                  : CompareRows(name, RowRange(begin, rows), run.run));
     result_.elements += run.repeated * (result_.elements - before);
     result_.layouts += 1 + run.repeated;
     if (!result_.passed()) break;

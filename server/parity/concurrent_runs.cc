@@ -10,6 +10,7 @@
 
 #include "kernels/core/status.h"
 #include "server/parity/axis_run.h"
+#include "server/parity/exception_status.h"
 
 namespace rlk::server {
 namespace {
@@ -40,7 +41,10 @@ class Callers {
       Fail(MakeError(absl::StatusCode::kResourceExhausted,
                      {Reason::kBytesExhausted, "concurrency", {}, {}, 100},
                      "the host has no more threads"));
+    } catch (...) {
+      Fail(StatusOfException());
     }
+    // Those that run must be joined, also where the next cannot be had.
     Open();
   }
 
@@ -55,8 +59,17 @@ class Callers {
   }
 
  private:
+  // An exception that left the thread would end the process.
   void Work(size_t caller) {
     AwaitOpen();
+    try {
+      RunRounds(caller);
+    } catch (...) {
+      Fail(StatusOfException());
+    }
+  }
+
+  void RunRounds(size_t caller) {
     std::vector<ConcurrentRun>& runs = runs_[caller];
     for (int64_t round = 0; round < rounds_ && !failed(); ++round) {
       absl::StatusOr<MethodRun> run =

@@ -18,8 +18,8 @@ struct ConcurrentRun {
 };
 
 // One thread for each call, which runs it `rounds` times; all begin together. The runs come in the
-// order of callers and rounds. The first error ends all and is returned. RESOURCE_EXHAUSTED where a
-// thread cannot be had.
+// order of callers and rounds. The first error ends all and is returned; an exception in a thread
+// is one. RESOURCE_EXHAUSTED where a thread cannot be had.
 absl::StatusOr<std::vector<ConcurrentRun>> RunConcurrently(CallRunner& runner,
                                                            const std::vector<ValueCall>& calls,
                                                            int64_t rounds, CheckContext& context);

@@ -14,10 +14,10 @@ constexpr int kRandomSlices = 6;
 constexpr int kRandomPermutations = 3;
 constexpr int kRandomNeighbours = 2;
 
-// Numbers of one axis, one behind the other.
+// Numbers of one axis, one behind the other, from the at-th on.
 class Stream {
  public:
-  explicit Stream(uint64_t seed) : seed_(seed) {}
+  explicit Stream(uint64_t seed, int64_t at = 0) : seed_(seed), at_(static_cast<uint64_t>(at)) {}
   // In [0, bound).
   int64_t Below(int64_t bound) {
     return static_cast<int64_t>(RandomBits(seed_, at_++) % static_cast<uint64_t>(bound));
@@ -25,14 +25,15 @@ class Stream {
 
  private:
   const uint64_t seed_;
-  uint64_t at_ = 0;
+  uint64_t at_;
 };
 
 std::string RangeText(int64_t begin, int64_t end) {
   return absl::StrCat("[", begin, ", ", end, ")");
 }
 
-std::vector<NamedLayout> Slices(int64_t rows, Stream random) {
+std::vector<NamedLayout> Slices(int64_t rows, uint64_t seed) {
+  Stream random(seed);
   std::set<std::pair<int64_t, int64_t>> ranges;
   for (const int64_t row : {int64_t{0}, int64_t{1}, rows / 2, rows - 1}) {
     ranges.emplace(row, row + 1);
@@ -47,11 +48,20 @@ std::vector<NamedLayout> Slices(int64_t rows, Stream random) {
   }
   ranges.erase({0, rows});
   std::vector<NamedLayout> layouts;
-  for (const auto& [begin, end] : ranges) {
-    layouts.push_back(
-        {absl::StrCat("rows ", RangeText(begin, end), " alone"), RowRange(begin, end)});
+  for (const auto& range : ranges) {
+    layouts.push_back({absl::StrCat("rows ", RangeText(range.first, range.second), " alone"),
+                       [range] { return RowRange(range.first, range.second); }});
   }
   return layouts;
+}
+
+Layout Padded(int64_t rows, int64_t before, int64_t behind) {
+  Layout layout;
+  int64_t filler = 0;
+  for (int64_t i = 0; i < before; ++i) layout.push_back({filler++, true});
+  for (int64_t i = 0; i < rows; ++i) layout.push_back({i, false});
+  for (int64_t i = 0; i < behind; ++i) layout.push_back({filler++, true});
+  return layout;
 }
 
 std::vector<NamedLayout> Pads(int64_t rows) {
@@ -62,31 +72,36 @@ std::vector<NamedLayout> Pads(int64_t rows) {
                                                    {7, 0}, {0, 127}, {128, 1}};
   for (const auto& [front, back] : kPads) {
     const int64_t before = std::min(front, most), behind = std::min(back, most);
-    Layout layout;
-    int64_t filler = 0;
-    for (int64_t i = 0; i < before; ++i) layout.push_back({filler++, true});
-    for (int64_t i = 0; i < rows; ++i) layout.push_back({i, false});
-    for (int64_t i = 0; i < behind; ++i) layout.push_back({filler++, true});
-    layouts.push_back(
-        {absl::StrCat(before, " filler rows before, ", behind, " behind"), std::move(layout)});
+    layouts.push_back({absl::StrCat(before, " filler rows before, ", behind, " behind"),
+                       [=] { return Padded(rows, before, behind); }});
   }
   return layouts;
 }
 
-std::vector<NamedLayout> Permutations(int64_t rows, Stream random) {
+Layout Shuffled(int64_t rows, Stream random) {
+  Layout layout = RowRange(0, rows);
+  for (int64_t at = rows - 1; at > 0; --at) {
+    std::swap(layout[static_cast<size_t>(at)], layout[static_cast<size_t>(random.Below(at + 1))]);
+  }
+  return layout;
+}
+
+std::vector<NamedLayout> Permutations(int64_t rows, uint64_t seed) {
   std::vector<NamedLayout> layouts;
-  Layout reversed = RowRange(0, rows);
-  std::reverse(reversed.begin(), reversed.end());
-  layouts.push_back({"rows in reverse order", std::move(reversed)});
-  Layout rotated = RowRange(0, rows);
-  std::rotate(rotated.begin(), rotated.begin() + 1, rotated.end());
-  layouts.push_back({"the first row behind the last", std::move(rotated)});
+  layouts.push_back({"rows in reverse order", [rows] {
+                       Layout reversed = RowRange(0, rows);
+                       std::reverse(reversed.begin(), reversed.end());
+                       return reversed;
+                     }});
+  layouts.push_back({"the first row behind the last", [rows] {
+                       Layout rotated = RowRange(0, rows);
+                       std::rotate(rotated.begin(), rotated.begin() + 1, rotated.end());
+                       return rotated;
+                     }});
   for (int i = 0; i < kRandomPermutations; ++i) {
-    Layout layout = RowRange(0, rows);
-    for (int64_t at = rows - 1; at > 0; --at) {
-      std::swap(layout[static_cast<size_t>(at)], layout[static_cast<size_t>(random.Below(at + 1))]);
-    }
-    layouts.push_back({absl::StrCat("random permutation ", i), std::move(layout)});
+    const Stream random(seed, i * (rows - 1));
+    layouts.push_back({absl::StrCat("random permutation ", i),
+                       [rows, random] { return Shuffled(rows, random); }});
   }
   return layouts;
 }
@@ -94,12 +109,16 @@ std::vector<NamedLayout> Permutations(int64_t rows, Stream random) {
 // `kept` stay in their place among fillers.
 template <typename Kept>
 NamedLayout Among(std::string name, int64_t rows, const Kept& kept) {
-  Layout layout;
-  for (int64_t i = 0; i < rows; ++i) layout.push_back({i, !kept(i)});
-  return {std::move(name), std::move(layout)};
+  return {std::move(name), [rows, kept] {
+            Kept keeps = kept;
+            Layout layout;
+            layout.reserve(static_cast<size_t>(rows));
+            for (int64_t i = 0; i < rows; ++i) layout.push_back({i, !keeps(i)});
+            return layout;
+          }};
 }
 
-std::vector<NamedLayout> Neighbours(int64_t rows, Stream random) {
+std::vector<NamedLayout> Neighbours(int64_t rows, uint64_t seed) {
   std::vector<NamedLayout> layouts;
   std::set<int64_t> alone = {0, rows / 2, rows - 1};
   for (const int64_t row : alone) {
@@ -108,8 +127,9 @@ std::vector<NamedLayout> Neighbours(int64_t rows, Stream random) {
   }
   layouts.push_back(Among("odd rows changed", rows, [](int64_t i) { return i % 2 == 0; }));
   for (int k = 0; k < kRandomNeighbours; ++k) {
+    Stream random(seed, k * rows);
     layouts.push_back(Among(absl::StrCat("random rows changed, ", k), rows,
-                            [&random](int64_t) { return random.Below(2) == 0; }));
+                            [random](int64_t) mutable { return random.Below(2) == 0; }));
   }
   return layouts;
 }
@@ -124,17 +144,17 @@ Layout RowRange(int64_t begin, int64_t end) {
 }
 
 std::vector<NamedLayout> LayoutsOf(InvarianceAxis axis, int64_t rows, uint64_t seed) {
-  const Stream random(RandomBits(seed, static_cast<uint64_t>(axis)));
+  const uint64_t own = RandomBits(seed, static_cast<uint64_t>(axis));
   if (rows < 1) return {};
   if (axis == InvarianceAxis::kPad) return Pads(rows);
   if (rows < 2) return {};
   switch (axis) {
     case InvarianceAxis::kSlice:
-      return Slices(rows, random);
+      return Slices(rows, own);
     case InvarianceAxis::kPermute:
-      return Permutations(rows, random);
+      return Permutations(rows, own);
     case InvarianceAxis::kNeighbours:
-      return Neighbours(rows, random);
+      return Neighbours(rows, own);
     default:
       return {};
   }

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,7 +32,9 @@ constexpr std::string_view InvarianceAxisName(InvarianceAxis axis) {
 struct NamedLayout {
   // "rows [3, 7) alone".
   std::string name;
-  Layout layout;
+  // Made when its turn comes, and the same each time: a layout has 16 bytes a row, and an axis up
+  // to 14 of them.
+  std::function<Layout()> make;
 };
 
 // The layouts of kSlice, kPad, kPermute and kNeighbours for `rows` rows: always the same for the

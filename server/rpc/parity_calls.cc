@@ -1,11 +1,11 @@
 #include "server/rpc/parity_calls.h"
 
 #include <chrono>
-#include <new>
 #include <optional>
 #include <string>
 
 #include "kernels/core/status.h"
+#include "server/parity/exception_status.h"
 #include "server/rpc/session_auth.h"
 #include "server/rpc/status_map.h"
 
@@ -82,10 +82,8 @@ grpc::ServerUnaryReactor* RunOnPool(
             const auto response = work(turn);
             status = response.status();
             if (response.ok()) FillReply(**response, reply);
-          } catch (const std::bad_alloc&) {
-            status = MakeError(absl::StatusCode::kResourceExhausted,
-                               {Reason::kBytesExhausted, "server", {}, {}, 100},
-                               "the host has no memory for the call");
+          } catch (...) {
+            status = StatusOfException();
           }
         }
         // What the call held is given back before the caller hears of the end.

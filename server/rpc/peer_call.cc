@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <future>
 #include <memory>
 #include <optional>
-#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -68,15 +68,19 @@ void PeerCall::WatchCaller() {
     constexpr auto kLook = std::chrono::milliseconds(20);
     std::unique_lock lock(mutex_);
     while (!stop_.wait_for(lock, kLook, [this] { return stopping_; })) {
-      if (check_.CheckCaller().ok()) continue;
+      try {
+        if (check_.CheckCaller().ok()) continue;
+      } catch (...) {
+        // It takes memory to say that the caller has gone, and none that he has not.
+      }
       context_.TryCancel();
       return;
     }
   };
   try {
     watch_ = std::thread(watch);
-  } catch (const std::system_error&) {
-    // Without it the stream still ends at its deadline.
+  } catch (const std::exception&) {
+    // No thread, or no memory for one. Without it the stream still ends at its deadline.
   }
 }
 

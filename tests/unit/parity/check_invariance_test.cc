@@ -1,7 +1,11 @@
 #include "server/parity/check_invariance.h"
 
+#include <atomic>
 #include <barrier>
+#include <cstring>
+#include <new>
 #include <set>
+#include <stdexcept>
 #include <string>
 
 #include "gtest/gtest.h"
@@ -55,6 +59,7 @@ struct FaultCase {
   InvarianceAxis axis;
   const char* method;
   const char* output;
+  TriageClass triage;
 };
 
 class PlantedFault : public testing::TestWithParam<FaultCase> {};
@@ -71,28 +76,32 @@ TEST_P(PlantedFault, IsFoundOnItsAxis) {
   EXPECT_EQ(failing->difference->output, planted.output);
   EXPECT_FALSE(failing->difference->layout.empty());
   EXPECT_GE(failing->difference->comparison.mismatched(), 1);
+  const Triage& triage = failing->difference->comparison.triage;
+  EXPECT_EQ(TriageName(triage.triage), TriageName(planted.triage)) << triage.hint;
+  EXPECT_FALSE(triage.hint.empty());
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Faults, PlantedFault,
-    testing::Values(FaultCase{"SumThatDependsOnTheBatchBySlices", Fault::kBatchDependentSum,
-                              InvarianceAxis::kSlice, "probe.forward", "s"},
-                    FaultCase{"SumThatDependsOnTheBatchByChunks", Fault::kBatchDependentSum,
-                              InvarianceAxis::kChunk, "probe.forward", "s"},
-                    FaultCase{"OneCallInAThousandByRepeats", Fault::kOneInAThousand,
-                              InvarianceAxis::kRepeat, "probe.forward", "y"},
-                    FaultCase{"UnwrittenTileByRepeats", Fault::kUnwrittenTile,
-                              InvarianceAxis::kRepeat, "probe.forward", "y"},
-                    FaultCase{"NeighbourThatIsReadByChangedNeighbours", Fault::kReadsNeighbour,
-                              InvarianceAxis::kNeighbours, "probe.forward", "y"},
-                    FaultCase{"NeighbourThatIsReadByPermutations", Fault::kReadsNeighbour,
-                              InvarianceAxis::kPermute, "probe.forward", "y"},
-                    FaultCase{"PositionByPadding", Fault::kPositionDependent, InvarianceAxis::kPad,
-                              "probe.forward", "y"},
-                    FaultCase{"PositionByPermutations", Fault::kPositionDependent,
-                              InvarianceAxis::kPermute, "probe.forward", "y"},
-                    FaultCase{"CarryAddedLastByChunks", Fault::kCarryAddedLast,
-                              InvarianceAxis::kChunk, "probe.backward", "grad_weight"}),
+    testing::Values(
+        FaultCase{"SumThatDependsOnTheBatchBySlices", Fault::kBatchDependentSum,
+                  InvarianceAxis::kSlice, "probe.forward", "s", TriageClass::kBatchDependent},
+        FaultCase{"SumThatDependsOnTheBatchByChunks", Fault::kBatchDependentSum,
+                  InvarianceAxis::kChunk, "probe.forward", "s", TriageClass::kBatchDependent},
+        FaultCase{"OneCallInAThousandByRepeats", Fault::kOneInAThousand, InvarianceAxis::kRepeat,
+                  "probe.forward", "y", TriageClass::kNotRepeatable},
+        FaultCase{"UnwrittenTileByRepeats", Fault::kUnwrittenTile, InvarianceAxis::kRepeat,
+                  "probe.forward", "y", TriageClass::kUnwritten},
+        FaultCase{"NeighbourThatIsReadByChangedNeighbours", Fault::kReadsNeighbour,
+                  InvarianceAxis::kNeighbours, "probe.forward", "y", TriageClass::kBatchDependent},
+        FaultCase{"NeighbourThatIsReadByPermutations", Fault::kReadsNeighbour,
+                  InvarianceAxis::kPermute, "probe.forward", "y", TriageClass::kBatchDependent},
+        FaultCase{"PositionByPadding", Fault::kPositionDependent, InvarianceAxis::kPad,
+                  "probe.forward", "y", TriageClass::kBatchDependent},
+        FaultCase{"PositionByPermutations", Fault::kPositionDependent, InvarianceAxis::kPermute,
+                  "probe.forward", "y", TriageClass::kBatchDependent},
+        FaultCase{"CarryAddedLastByChunks", Fault::kCarryAddedLast, InvarianceAxis::kChunk,
+                  "probe.backward", "grad_weight", TriageClass::kBatchDependent}),
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST(CheckInvariance, NamesTheRowThatDiffers) {
@@ -169,6 +178,57 @@ TEST(CheckInvariance, RunsTheCallersOfConcurrencyAtOnceAndFindsWhatTheyDo) {
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_FALSE(result->passed);
   EXPECT_EQ(result->axes[0].difference->output, "y");
+}
+
+// Of the runs after the first, which is the call itself, one throws.
+class ThrowingRunner final : public CallRunner {
+ public:
+  ThrowingRunner(CallRunner& inner, void (*fail)()) : inner_(inner), fail_(fail) {}
+
+  absl::StatusOr<MethodRun> Run(const ValueCall& call, std::byte fill,
+                                CheckContext& context) override {
+    if (runs_.fetch_add(1) == 3) fail_();
+    return inner_.Run(call, fill, context);
+  }
+
+ private:
+  CallRunner& inner_;
+  void (*const fail_)();
+  std::atomic<int64_t> runs_{0};
+};
+
+TEST(CheckInvariance, AnExceptionInACallersThreadIsItsStatus) {
+  struct Case {
+    const char* name;
+    void (*fail)();
+    absl::StatusCode code;
+    Reason reason;
+    const char* value;
+  } const cases[] = {
+      {"no memory", [] { throw std::bad_alloc(); }, absl::StatusCode::kResourceExhausted,
+       Reason::kBytesExhausted, ""},
+      {"a length beyond all bounds", [] { throw std::length_error("too long"); },
+       absl::StatusCode::kInternal, Reason::kInternal, "too long"},
+      {"something else", [] { throw 7; }, absl::StatusCode::kInternal, Reason::kInternal,
+       "an exception of no known type"},
+  };
+  const auto registry = test::MakeProbeRegistry();
+  test::CheckEngine engine(*registry);
+  EngineRunner inner(engine.engine(), {.backend = "cpu"});
+  for (const Case& c : cases) {
+    ThrowingRunner runner(inner, c.fail);
+    const auto context = test::NewContext();
+    const auto result =
+        CheckInvariance(*registry, runner, test::ProbeCall(*registry, 12, Fault::kNone),
+                        {.axes = {InvarianceAxis::kConcurrency}, .concurrency = 4}, *context);
+    EXPECT_EQ(result.status().code(), c.code) << c.name << ": " << result.status();
+    const auto detail = GetErrorDetail(result.status());
+    ASSERT_TRUE(detail.has_value()) << c.name;
+    EXPECT_EQ(detail->reason, c.reason) << c.name;
+    EXPECT_EQ(detail->field, "server") << c.name;
+    EXPECT_EQ(detail->value, c.value) << c.name;
+    EXPECT_EQ(detail->retry_after_ms > 0, c.reason == Reason::kBytesExhausted) << c.name;
+  }
 }
 
 TEST(CheckInvariance, IsReproducible) {

@@ -27,7 +27,8 @@ TEST(InvarianceLayouts, HaveRowsOfTheCallAndFillersAlone) {
         EXPECT_TRUE(names.insert(layout.name).second) << layout.name;
         std::set<int64_t> seen;
         int64_t fillers = 0;
-        for (const LayoutRow& row : layout.layout) {
+        const Layout made = layout.make();
+        for (const LayoutRow& row : made) {
           if (row.filler) {
             ++fillers;
             continue;
@@ -48,10 +49,35 @@ TEST(InvarianceLayouts, HaveRowsOfTheCallAndFillersAlone) {
           EXPECT_GT(fillers, 0);
         }
         if (axis == InvarianceAxis::kNeighbours) {
-          EXPECT_EQ(layout.layout.size(), size_t(rows));
+          EXPECT_EQ(made.size(), size_t(rows));
         }
       }
       EXPECT_EQ(names.empty(), rows < 2 && axis != InvarianceAxis::kPad);
+    }
+  }
+}
+
+// The seed alone decides, however often and in whatever order layouts are made.
+TEST(InvarianceLayouts, AreTheSameWheneverTheyAreMade) {
+  const auto same = [](const Layout& a, const Layout& b) {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                      [](const LayoutRow& x, const LayoutRow& y) {
+                        return x.row == y.row && x.filler == y.filler;
+                      });
+  };
+  for (const InvarianceAxis axis : kLayoutAxes) {
+    const std::vector<NamedLayout> layouts = LayoutsOf(axis, 100, 5);
+    const std::vector<NamedLayout> again = LayoutsOf(axis, 100, 5);
+    ASSERT_EQ(layouts.size(), again.size());
+    std::vector<Layout> made(layouts.size());
+    for (size_t i = layouts.size(); i > 0; --i) made[i - 1] = layouts[i - 1].make();
+    for (size_t i = 0; i < layouts.size(); ++i) {
+      EXPECT_EQ(layouts[i].name, again[i].name);
+      EXPECT_TRUE(same(made[i], layouts[i].make())) << layouts[i].name;
+      EXPECT_TRUE(same(made[i], again[i].make())) << layouts[i].name;
+      for (size_t j = 0; j < i; ++j) {
+        EXPECT_FALSE(same(made[i], made[j])) << layouts[i].name << ", " << layouts[j].name;
+      }
     }
   }
 }
