@@ -36,6 +36,11 @@ class CheckParityTest : public testing::Test {
   const std::unique_ptr<CheckContext> context_ = test::NewContext();
 };
 
+// Of the first difference.
+std::string_view TriageOf(const ParityResult& result) {
+  return TriageName(result.first_difference()->comparison.triage.triage);
+}
+
 TEST_F(CheckParityTest, PassesACleanKernelForwardAndBackward) {
   const auto result = Check(Query(Fault::kNone));
   ASSERT_TRUE(result.ok()) << result.status();
@@ -70,6 +75,7 @@ TEST_F(CheckParityTest, NamesTheFirstOutputThatDiffers) {
   EXPECT_EQ(result->first_difference()->output, "y");
   EXPECT_EQ(result->first_difference()->nan_created_left, 1);
   EXPECT_EQ(result->first_difference()->nan_created_right, 0);
+  EXPECT_EQ(TriageOf(*result), "nonfinite");
 }
 
 TEST_F(CheckParityTest, NanOfTheInputsIsNotCreated) {
@@ -94,6 +100,7 @@ TEST_F(CheckParityTest, ProvesElementsThatNobodyWrote) {
   EXPECT_EQ(accuracy->first_difference()->output, "y");
   EXPECT_EQ(accuracy->first_difference()->unwritten_left, 2);
   EXPECT_EQ(accuracy->first_difference()->unwritten_right, 0);
+  EXPECT_EQ(TriageOf(*accuracy), "unwritten");
   // Both sides leave out the same elements, whose bits are then equal.
   query.judgment = Judgment::kParity;
   query.right = query.left;
@@ -103,6 +110,7 @@ TEST_F(CheckParityTest, ProvesElementsThatNobodyWrote) {
   EXPECT_EQ(same->first_difference()->comparison.mismatched(), 0);
   EXPECT_EQ(same->first_difference()->unwritten_left, 2);
   EXPECT_EQ(same->first_difference()->unwritten_right, 2);
+  EXPECT_EQ(TriageOf(*same), "unwritten");
 }
 
 TEST_F(CheckParityTest, WrittenElementsWithTheBitsOfPoisonAreNotUnwritten) {
@@ -136,6 +144,37 @@ TEST_F(CheckParityTest, TakesProvidedTensorsForASide) {
   // What the other side lacks is named, not passed over.
   ASSERT_EQ(result->not_compared.size(), 3u);
   EXPECT_EQ(result->not_compared[0].output, "s");
+}
+
+TEST_F(CheckParityTest, AProvidedTensorOfAnotherShapeOrDtypeIsADifference) {
+  struct Case {
+    const char* name;
+    DType dtype;
+    Dims shape;
+    Difference difference;
+  } const cases[] = {
+      {"transposed", DType::kF32, {6, 9}, Difference::kShape},
+      {"fewer rows", DType::kF32, {8, 6}, Difference::kShape},
+      {"empty", DType::kF32, {0, 6}, Difference::kShape},
+      {"scalar", DType::kF32, {}, Difference::kShape},
+      {"narrower", DType::kBF16, {9, 6}, Difference::kDtype},
+      {"wider", DType::kF64, {9, 6}, Difference::kDtype},
+      {"integers", DType::kI32, {9, 6}, Difference::kDtype},
+  };
+  for (const Case& c : cases) {
+    ParityQuery query = Query(Fault::kNone);
+    query.judgment = Judgment::kParity;
+    query.gradients = false;
+    auto tensor = NormalTensor(c.dtype, c.shape, 5);
+    ASSERT_TRUE(tensor.ok()) << c.name;
+    query.right = {.runner = nullptr, .provided = {{"y", *std::move(tensor)}}};
+    const auto result = Check(query);
+    ASSERT_TRUE(result.ok()) << c.name << ": " << result.status();
+    EXPECT_FALSE(result->passed) << c.name;
+    EXPECT_EQ(result->outputs[0].comparison.difference, c.difference) << c.name;
+    EXPECT_EQ(TriageOf(*result), "incomparable") << c.name;
+    EXPECT_EQ(result->elements, 0) << c.name;
+  }
 }
 
 TEST_F(CheckParityTest, TakesGivenGradients) {

@@ -1,6 +1,8 @@
 // Verdicts: the three judgments apart, and a defined one for every two tensors.
 #include "server/parity/comparison.h"
 
+#include <limits>
+
 #include "kernels/core/status.h"
 #include "server/parity/digests.h"
 #include "tests/unit/parity/parity_data.h"
@@ -66,6 +68,40 @@ TEST(Comparison, AnyTwoTensorsHaveAVerdict) {
                 c.difference == Difference::kNothing)
           << c.name;
     }
+  }
+}
+
+// The same special values by the tolerance contract: what counts as a number is judged as one.
+TEST(Comparison, AccuracyOfSpecialValues) {
+  const uint32_t quiet = 0x7fc00000, payload = 0x7fc12345;
+  const float infinity = std::numeric_limits<float>::infinity();
+  struct Case {
+    const char* name;
+    ParityTensor left, right;
+    bool passed;
+    TriageClass triage;
+  } const cases[] = {
+      {"empty", Floats({0, 3}, {}), Floats({0, 3}, {}), true, TriageClass::kNone},
+      {"scalar inside", Floats({}, {1}), Floats({}, {1.000001f}), true, TriageClass::kUnclassified},
+      {"scalar outside", Floats({}, {1}), Floats({}, {2}), false, TriageClass::kUnclassified},
+      {"signs of zero", Floats({1}, {0.0f}), Floats({1}, {-0.0f}), true, TriageClass::kZeroSign},
+      {"NaN payloads", TensorOf(DType::kF32, {1}, &quiet), TensorOf(DType::kF32, {1}, &payload),
+       true, TriageClass::kNanPayload},
+      {"NaN on one side", TensorOf(DType::kF32, {1}, &quiet), Floats({1}, {1}), false,
+       TriageClass::kNonfinite},
+      {"infinities of other signs", Floats({1}, {infinity}), Floats({1}, {-infinity}), false,
+       TriageClass::kNonfinite},
+      {"another shape", Floats({2}, {1, 2}), Floats({2, 1}, {1, 2}), false,
+       TriageClass::kIncomparable},
+  };
+  for (const Case& c : cases) {
+    const Comparison comparison =
+        Compared(c.left, c.right,
+                 {.judgment = Judgment::kAccuracy,
+                  .tolerance = server::ToleranceRow{OpClass::kElementwise, false}});
+    EXPECT_EQ(comparison.passed, c.passed) << c.name;
+    if (c.triage == TriageClass::kUnclassified) continue;
+    EXPECT_EQ(server::TriageName(comparison.triage.triage), server::TriageName(c.triage)) << c.name;
   }
 }
 
