@@ -31,7 +31,7 @@ struct CheckSide {
   rlk::v1::Mode mode = rlk::v1::MODE_UNSPECIFIED;
   // Another server, which the --parity-peer of the one that is asked must list.
   std::string server = {};
-  // By the names of outputs, in place of all that stands above.
+  // By the names of outputs, in place of all that stands above, which is refused beside it.
   NamedTensors provided = {};
 };
 

@@ -103,14 +103,26 @@ struct BuiltSide {
   rlk::v1::SideReport report;
 };
 
+// Provided tensors stand alone: what says where and how a side computes would be passed over.
+absl::Status CheckProvidedAlone(const rlk::v1::ParitySide& side) {
+  const auto refuse = [](const char* field, const std::string& value) {
+    return InvalidArgument(Reason::kUnknownOption, field, value, "none beside provided tensors",
+                           "a side computes, or is provided, not both");
+  };
+  if (!side.server().empty()) return refuse("server", side.server());
+  if (!side.backend().empty()) return refuse("backend", side.backend());
+  if (side.contracts_size() > 0) return refuse("contracts", side.contracts(0));
+  if (!side.device_uuid().empty()) return refuse("device_uuid", side.device_uuid());
+  if (side.mode() != rlk::v1::MODE_UNSPECIFIED) {
+    return refuse("mode", rlk::v1::Mode_Name(side.mode()));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<BuiltSide> BuildSide(CheckRun& run, const rlk::v1::ParitySide& side) {
   BuiltSide built;
   if (side.provided_size() > 0) {
-    if (!side.server().empty()) {
-      return InvalidArgument(Reason::kUnknownOption, "server", side.server(),
-                             "none beside provided tensors",
-                             "a side computes, or is provided, not both");
-    }
+    RLK_RETURN_IF_ERROR(CheckProvidedAlone(side));
     RLK_ASSIGN_OR_RETURN(built.side.provided, run.reader().Read("provided", side.provided()));
     built.report.set_where("provided");
     return built;

@@ -13,25 +13,23 @@
 #include "server/rpc/status_map.h"
 
 namespace rlk::server {
-namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-milliseconds TimeFor(const CheckContext& check, const Limits& limits) {
-  const milliseconds most(limits.parity_peer_ms_max);
-  if (check.interrupt().deadline == steady_clock::time_point::max()) return most;
-  const auto left =
-      std::chrono::duration_cast<milliseconds>(check.interrupt().deadline - steady_clock::now());
+milliseconds PeerTime(steady_clock::time_point deadline, steady_clock::time_point now,
+                      milliseconds most) {
+  if (deadline == steady_clock::time_point::max()) return most;
+  const auto left = std::chrono::duration_cast<milliseconds>(deadline - now);
   return std::clamp(left - left / 10, milliseconds(0), most);
 }
-
-}  // namespace
 
 PeerCall::PeerCall(const std::string& address, const Limits& limits, CheckContext& check,
                    const std::string& session)
     : address_(address), check_(check) {
-  context_.set_deadline(std::chrono::system_clock::now() + TimeFor(check, limits));
+  context_.set_deadline(std::chrono::system_clock::now() +
+                        PeerTime(check.interrupt().deadline, steady_clock::now(),
+                                 milliseconds(limits.parity_peer_ms_max)));
   if (!session.empty()) context_.AddMetadata(kPeerSessionKey, session);
 }
 

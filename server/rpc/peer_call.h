@@ -6,6 +6,7 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/status.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <string>
@@ -21,10 +22,16 @@ namespace rlk::server {
 
 inline constexpr char kPeerSessionKey[] = "rlk-session";
 
+// How long a call of a peer may take for a check that ends at `deadline`: at most `most`, and at
+// the latest a tenth of the time left before the deadline, so that the error still arrives.
+std::chrono::milliseconds PeerTime(std::chrono::steady_clock::time_point deadline,
+                                   std::chrono::steady_clock::time_point now,
+                                   std::chrono::milliseconds most);
+
 class PeerCall {
  public:
-  // With `session`, if it is not empty, in the metadata. The call ends at the latest after
-  // limits.parity_peer_ms_max, and a tenth of the time left before the check's deadline.
+  // With `session`, if it is not empty, in the metadata. The call may take PeerTime of
+  // limits.parity_peer_ms_max.
   PeerCall(const std::string& address, const Limits& limits, CheckContext& check,
            const std::string& session);
   ~PeerCall();

@@ -95,6 +95,7 @@ def test_rows_depend_on_themselves_alone(client, norm):
         ({"left": {"backened": "cpu"}}, "backened"),
         ({"gradients": rlk.Gradients(mode="twos")}, "gradients.mode"),
         ({"left": "abacus"}, "left.options.backend"),
+        ({"right": rlk.Side(backend="cpu", provided={"y": np.zeros(3)})}, "right.backend"),
     ],
 )
 def test_refusals_name_the_field(client, norm, arguments, field):

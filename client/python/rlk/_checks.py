@@ -23,7 +23,8 @@ class Side(NamedTuple):
         server: another server, which the ``--parity-peer`` of the one that is asked must list.
         device_uuid: the device, as ``client.info()`` reports them.
         mode: "strict" (the default) or "auto".
-        provided: tensors by the names of outputs, in place of all that stands above.
+        provided: tensors by the names of outputs, in place of all that stands above, which is
+            refused beside it.
     """
 
     backend: Optional[str] = None
