@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "client/cli/comparison_text.h"
 #include "client/cli/parity_render.h"
 
 namespace rlk::cli {
@@ -41,8 +42,8 @@ Json StageJson(const H3StageReport& stage) {
     outputs.push_back({{"output", output.name},
                        {"digest", DigestOf(stage.checked.report, i)},
                        {"reference_digest", DigestOf(stage.reference.report, i)},
-                       {"chain", ComparisonFields(output.chain)},
-                       {"on_reference_inputs", ComparisonFields(output.alone)}});
+                       {"chain", MessageJson(output.chain)},
+                       {"on_reference_inputs", MessageJson(output.alone)}});
   }
   return {{"stage", stage.stage},
           {"method", stage.method},

@@ -7,6 +7,7 @@
 
 #include "client/cli/call_arguments.h"
 #include "client/cli/command.h"
+#include "client/cli/comparison_text.h"
 #include "client/cli/numbers.h"
 #include "client/cli/parity_options.h"
 #include "client/cli/parity_render.h"
@@ -40,9 +41,22 @@ absl::Status AddTensors(const Args& args, const char* option, Tensors& out) {
   return absl::OkStatus();
 }
 
+// A side computes, or is given: what says where it computes would be passed over.
+absl::Status CheckSideOptions(const Args& args, const std::string& name) {
+  if (!args.Has("--" + name + "-tensor")) return absl::OkStatus();
+  for (const std::string& option : {"--" + name, "--" + name + "-server"}) {
+    if (!args.Has(option)) continue;
+    return InvalidArgument(Reason::kUnknownOption, option, args.Get(option),
+                           "none beside --" + name + "-tensor",
+                           "a side computes, or is provided, not both");
+  }
+  return absl::OkStatus();
+}
+
 // --left BACKEND[:CONTRACT], --left-server ADDR, --left-tensor OUTPUT=VALUE.
 absl::Status FillSide(const Args& args, const std::string& name, client::CheckSide& side,
                       Tensors& tensors) {
+  RLK_RETURN_IF_ERROR(CheckSideOptions(args, name));
   const std::string place = args.Get("--" + name);
   const size_t colon = place.find(':');
   side.backend = place.substr(0, colon);
@@ -94,7 +108,7 @@ Outcome RunParityCheck(const Args& args, const std::vector<std::string>& words) 
   const auto response = client::CheckParity(*client, plan->check);
   if (!response.ok()) return CallError(response.status());
   return Answer(response->passed(), response->first_difference() + " differs",
-                Dump(ParityJson(*response)), ParityText(*response));
+                Dump(MessageJson(*response)), ParityText(*response));
 }
 
 namespace {
@@ -130,7 +144,7 @@ Outcome RunParityInvariance(const Args& args, const std::vector<std::string>& wo
   const auto response = client::CheckInvariance(*client, plan->check);
   if (!response.ok()) return CallError(response.status());
   return Answer(response->passed(), "a row's result depends on more than the row",
-                Dump(InvarianceJson(*response)), InvarianceText(*response));
+                Dump(MessageJson(*response)), InvarianceText(*response));
 }
 
 }  // namespace rlk::cli

@@ -37,9 +37,12 @@ Json ValueJson(const Message& message, const FieldDescriptor* field, int index) 
     case FieldDescriptor::CPPTYPE_STRING:
       return repeated ? reflection.GetRepeatedString(message, field, index)
                       : reflection.GetString(message, field);
-    case FieldDescriptor::CPPTYPE_MESSAGE:
-      return MessageJson(repeated ? reflection.GetRepeatedMessage(message, field, index)
-                                  : reflection.GetMessage(message, field));
+    case FieldDescriptor::CPPTYPE_MESSAGE: {
+      const Message& inner = repeated ? reflection.GetRepeatedMessage(message, field, index)
+                                      : reflection.GetMessage(message, field);
+      const auto* report = dynamic_cast<const rlk::v1::CallReport*>(&inner);
+      return report != nullptr ? ReportJson(*report) : MessageJson(inner);
+    }
     default:
       return nullptr;
   }

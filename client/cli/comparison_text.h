@@ -13,6 +13,7 @@ namespace rlk::cli {
 
 // Every field of the message, those with their default value too. Enumerators are written as
 // messages name them without their prefix, in lower case; numbers that are not finite are strings.
+// A CallReport is that of `rlk call` (ReportJson).
 Json MessageJson(const google::protobuf::Message& message);
 
 std::string ComparisonText(const rlk::v1::Comparison& comparison);

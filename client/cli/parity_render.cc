@@ -1,38 +1,14 @@
 #include "client/cli/parity_render.h"
 
 #include <string>
-#include <utility>
+
+#include "client/cli/render.h"
 
 namespace rlk::cli {
 namespace {
 
 std::string TriageText(const rlk::v1::Comparison& comparison) {
   return EnumText(rlk::v1::TriageClass_descriptor(), comparison.triage().triage_class());
-}
-
-Json MismatchJson(const rlk::v1::Mismatch& mismatch) {
-  Json indices = Json::array();
-  for (const auto& coordinate : mismatch.coordinates()) indices.push_back(coordinate.index());
-  return {{"flat_index", mismatch.flat_index()},
-          {"indices", std::move(indices)},
-          {"left_bits", mismatch.left_bits()},
-          {"right_bits", mismatch.right_bits()},
-          {"left_value", NumberJson(mismatch.left_value())},
-          {"right_value", NumberJson(mismatch.right_value())}};
-}
-
-Json SideJson(const rlk::v1::SideReport& side) {
-  Json methods = Json::array();
-  for (const rlk::v1::MethodReport& method : side.methods()) {
-    methods.push_back({{"method", method.method()}, {"report", ReportJson(method.report())}});
-  }
-  return {{"where", side.where()},
-          {"server_id", side.server_id()},
-          {"provenance_id", side.provenance().id()},
-          {"version", side.provenance().version()},
-          {"git_commit", side.provenance().has_git_commit() ? Json(side.provenance().git_commit())
-                                                            : Json(nullptr)},
-          {"methods", std::move(methods)}};
 }
 
 std::string SideText(const char* name, const rlk::v1::SideReport& side) {
@@ -55,43 +31,6 @@ std::string Join(const google::protobuf::RepeatedPtrField<std::string>& texts) {
 
 }  // namespace
 
-Json ComparisonFields(const rlk::v1::Comparison& comparison) {
-  const rlk::v1::ComparisonCounts& counts = comparison.counts();
-  const rlk::v1::ErrorMagnitude& magnitude = comparison.magnitude();
-  Json ulp = Json::array();
-  for (const rlk::v1::UlpBucket& bucket : comparison.ulp().buckets()) {
-    if (bucket.elements() == 0) continue;
-    ulp.push_back({{"at_least", bucket.at_least()},
-                   {"at_most", bucket.at_most()},
-                   {"elements", bucket.elements()}});
-  }
-  return {
-      {"judgment", EnumText(rlk::v1::Judgment_descriptor(), comparison.judgment())},
-      {"passed", comparison.passed()},
-      {"difference", EnumText(rlk::v1::Difference_descriptor(), comparison.difference())},
-      {"left_digest", comparison.left().digest()},
-      {"right_digest", comparison.right().digest()},
-      {"compared", counts.compared()},
-      {"mismatched", counts.mismatched()},
-      {"unwritten_left", counts.unwritten_left()},
-      {"unwritten_right", counts.unwritten_right()},
-      {"first_mismatch",
-       comparison.has_first_mismatch() ? MismatchJson(comparison.first_mismatch()) : Json(nullptr)},
-      {"ulp_max", comparison.ulp().max()},
-      {"ulp", std::move(ulp)},
-      {"max_abs_error", NumberJson(magnitude.max_abs())},
-      {"max_rel_error", NumberJson(magnitude.max_rel())},
-      {"mean_abs_error", NumberJson(magnitude.mean_abs())},
-      {"signed_mean_error", NumberJson(magnitude.signed_mean())},
-      {"rule",
-       {{"bitwise", comparison.rule().bitwise()},
-        {"row", comparison.rule().row()},
-        {"atol", comparison.rule().atol()},
-        {"rtol", comparison.rule().rtol()},
-        {"outside", comparison.rule().outside()}}},
-      {"triage", {{"class", TriageText(comparison)}, {"hint", comparison.triage().hint()}}}};
-}
-
 std::string ComparisonLine(const rlk::v1::Comparison& comparison) {
   const rlk::v1::ComparisonCounts& counts = comparison.counts();
   std::string text = std::to_string(counts.mismatched()) + " of " +
@@ -112,35 +51,6 @@ std::string ComparisonLine(const rlk::v1::Comparison& comparison) {
     text += "; " + TriageText(comparison) + ": " + comparison.triage().hint();
   }
   return text;
-}
-
-Json ParityJson(const rlk::v1::CheckParityResponse& response) {
-  Json outputs = Json::array(), skipped = Json::array(), versions = Json::array();
-  for (const rlk::v1::OutputVerdict& output : response.outputs()) {
-    outputs.push_back({{"method", output.method()},
-                       {"output", output.output()},
-                       {"passed", output.passed()},
-                       {"comparison", ComparisonFields(output.comparison())},
-                       {"unwritten_left", output.unwritten_left()},
-                       {"unwritten_right", output.unwritten_right()},
-                       {"nan_created_left", output.nan_created_left()},
-                       {"nan_created_right", output.nan_created_right()}});
-  }
-  for (const rlk::v1::NotCompared& each : response.not_compared()) {
-    skipped.push_back(
-        {{"method", each.method()}, {"output", each.output()}, {"reason", each.reason()}});
-  }
-  for (const std::string& name : response.different_versions()) versions.push_back(name);
-  return {{"passed", response.passed()},
-          {"first_difference", response.first_difference()},
-          {"outputs", std::move(outputs)},
-          {"not_compared", std::move(skipped)},
-          {"left", SideJson(response.left())},
-          {"right", SideJson(response.right())},
-          {"different_versions", std::move(versions)},
-          {"compared_elements", response.compared_elements()},
-          {"calls", response.calls()},
-          {"work_bytes", response.work_bytes()}};
 }
 
 std::string ParityText(const rlk::v1::CheckParityResponse& response) {
@@ -168,32 +78,6 @@ std::string ParityText(const rlk::v1::CheckParityResponse& response) {
   text.append(response.first_difference()).append(": ");
   return text + std::to_string(response.compared_elements()) + " elements compared, " +
          std::to_string(response.calls()) + " calls\n";
-}
-
-Json InvarianceJson(const rlk::v1::CheckInvarianceResponse& response) {
-  Json axes = Json::array();
-  for (const rlk::v1::AxisVerdict& axis : response.axes()) {
-    Json difference = nullptr;
-    if (axis.has_difference()) {
-      difference = {{"layout", axis.difference().layout()},
-                    {"output", axis.difference().output()},
-                    {"row", axis.difference().row()},
-                    {"comparison", ComparisonFields(axis.difference().comparison())}};
-    }
-    axes.push_back({{"method", axis.method()},
-                    {"axis", EnumText(rlk::v1::InvarianceAxis_descriptor(), axis.axis())},
-                    {"applicable", axis.applicable()},
-                    {"passed", axis.passed()},
-                    {"note", axis.note()},
-                    {"layouts", axis.layouts()},
-                    {"compared_elements", axis.compared_elements()},
-                    {"difference", std::move(difference)}});
-  }
-  return {{"passed", response.passed()},
-          {"axes", std::move(axes)},
-          {"side", SideJson(response.side())},
-          {"calls", response.calls()},
-          {"work_bytes", response.work_bytes()}};
 }
 
 std::string InvarianceText(const rlk::v1::CheckInvarianceResponse& response) {
