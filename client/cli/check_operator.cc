@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "client/cli/command.h"
+#include "client/cli/elements.h"
 #include "client/cli/operator_cases.h"
 #include "client/cli/parity_options.h"
 #include "client/cli/parity_render.h"
@@ -20,7 +21,6 @@ constexpr char kSuite[] = "rlk.check_operator";
 
 struct CaseResult {
   std::string method;
-  bool gradient = false;
   std::string op_class, dtype;
   std::vector<rlk::v1::OutputVerdict> outputs;
 
@@ -33,7 +33,8 @@ struct CaseResult {
 };
 
 struct CandidateResult {
-  std::string name;  // as it was asked for
+  std::string name;   // as it was asked for
+  std::string dtype;  // of the inputs that allow it
   rlk::v1::MethodReport report;
   std::vector<CaseResult> cases;
   int64_t outputs = 0, passed_outputs = 0;
@@ -47,15 +48,14 @@ std::string OpClassText(OpClass op_class) {
 
 // The backward's class is the forward's: both are of one operator.
 void AddOutputs(const OperatorCase& each, const rlk::v1::CheckParityResponse& response,
-                const CaseOptions& options, CandidateResult& candidate) {
+                CandidateResult& candidate) {
   std::map<std::string, size_t> by_method;
   for (const rlk::v1::OutputVerdict& output : response.outputs()) {
     const auto [found, added] = by_method.emplace(output.method(), candidate.cases.size());
     if (added) {
       candidate.cases.push_back({.method = output.method(),
-                                 .gradient = output.method() != each.signature.method,
                                  .op_class = OpClassText(each.signature.op_class),
-                                 .dtype = std::string(DTypeName(options.dtype)),
+                                 .dtype = candidate.dtype,
                                  .outputs = {}});
     }
     candidate.cases[found->second].outputs.push_back(output);
@@ -65,16 +65,39 @@ void AddOutputs(const OperatorCase& each, const rlk::v1::CheckParityResponse& re
   if (candidate.report.method().empty()) candidate.report = response.left().methods(0);
 }
 
+// --device auto, cpu, cuda (the first of the kind), cuda:N, or a UUID; empty for auto.
+absl::StatusOr<std::string> DeviceUuid(const client::Client& client, const Args& args) {
+  const std::string wanted = args.Get("--device", "auto");
+  if (wanted == "auto") return std::string();
+  RLK_ASSIGN_OR_RETURN(const rlk::v1::GetInfoResponse info, client.GetInfo());
+  std::vector<std::string> known = {"auto"};
+  for (const rlk::v1::DeviceInfo& each : info.devices()) {
+    const rlk::v1::DeviceRef& device = each.device();
+    const std::string place = device.kind() + ":" + std::to_string(device.ordinal());
+    const bool first = device.ordinal() == 0 && wanted == device.kind();
+    if (first || wanted == place || wanted == device.uuid()) return device.uuid();
+    known.push_back(place);
+  }
+  return InvalidArgument(Reason::kDeviceNotFound, "--device", wanted, client::JoinNames(known),
+                         "the server has no such device");
+}
+
+struct CandidatePlace {
+  std::string backend, device_uuid;
+};
+
 absl::StatusOr<CandidateResult> CheckCandidate(const client::Client& client, const Args& args,
-                                               const std::string& backend,
+                                               const CandidatePlace& place,
                                                const std::vector<OperatorCase>& cases,
                                                const CaseOptions& options) {
   CandidateResult candidate;
-  candidate.name = backend.empty() ? "auto" : backend;
+  candidate.name = place.backend.empty() ? "auto" : place.backend;
+  candidate.dtype = DTypeName(options.dtype);
   RLK_ASSIGN_OR_RETURN(const auto gradients, GradientsOf(args));
   for (const OperatorCase& each : cases) {
     client::ParityCheck check{.call = each.call.request};
-    check.left.backend = backend;
+    check.left.backend = place.backend;
+    check.left.device_uuid = place.device_uuid;
     check.left.contracts = args.GetAll("--contract");
     check.right.backend = "golden";
     check.judgment = rlk::v1::JUDGMENT_ACCURACY;
@@ -90,7 +113,7 @@ absl::StatusOr<CandidateResult> CheckCandidate(const client::Client& client, con
       }
     }
     if (!response.ok()) return response.status();
-    AddOutputs(each, *response, options, candidate);
+    AddOutputs(each, *response, candidate);
   }
   return candidate;
 }
@@ -102,6 +125,8 @@ double Rate(int64_t passed, int64_t total) {
 Json OutputJson(int64_t index, const rlk::v1::OutputVerdict& output) {
   const rlk::v1::Comparison& comparison = output.comparison();
   const rlk::v1::ErrorMagnitude& magnitude = comparison.magnitude();
+  // "forward_accuracy/reduction/float32".
+  const std::string& row = comparison.rule().row();
   Json shape = Json::array();
   for (const int64_t size : comparison.left().shape()) shape.push_back(size);
   return {{"output_index", index},
@@ -115,10 +140,31 @@ Json OutputJson(int64_t index, const rlk::v1::OutputVerdict& output) {
           {"mean_abs_error", NumberJson(magnitude.mean_abs())},
           {"max_rel_error", NumberJson(magnitude.max_rel())},
           {"passed", output.passed()},
-          {"judgment", comparison.rule().row()},
+          {"judgment", row.substr(0, row.find('/'))},
+          {"tolerance_row", row},
           {"comparison_lhs_role", comparison.left().role()},
           {"comparison_rhs_role", comparison.right().role()},
           {"message", output.passed() ? "" : ComparisonLine(comparison)}};
+}
+
+Json ProvenanceJson(const CandidateResult& candidate) {
+  const rlk::v1::CallReport& report = candidate.report.report();
+  const rlk::v1::Comparison& first = candidate.cases[0].outputs[0].comparison();
+  return {{"backend_profile", report.backend() + "_" + LowerCase(candidate.dtype)},
+          {"requested_backend", candidate.name},
+          {"actual_backend", report.backend()},
+          {"device", DeviceJson(report.device())},
+          {"contract", report.contract()},
+          {"kernel", report.kernel()},
+          {"execution_dtype", candidate.dtype},
+          {"accumulation_dtype", "F32"},
+          {"output_dtype", DTypeText(first.left().dtype())},
+          {"reference_dtype", "F64"},
+          {"candidate_tf32_enabled", false},
+          {"reference_tf32_enabled", false},
+          {"provenance_id", report.provenance_id()},
+          {"tolerance_contract_version", first.rule().tolerance_contract_version()},
+          {"tolerance_contract_sha256", first.rule().tolerance_contract_sha256()}};
 }
 
 Json CandidateJson(const CandidateResult& candidate) {
@@ -134,25 +180,14 @@ Json CandidateJson(const CandidateResult& candidate) {
                      {"passed", each.passed()},
                      {"outputs", std::move(outputs)}});
   }
-  const rlk::v1::CallReport& report = candidate.report.report();
   return {{"candidate_name", candidate.name},
-          {"backend", report.backend()},
+          {"backend", candidate.report.report().backend()},
           {"total_outputs", candidate.outputs},
           {"passed_outputs", candidate.passed_outputs},
           {"pass_rate", Rate(candidate.passed_outputs, candidate.outputs)},
           {"passed", candidate.passed()},
           {"cases", std::move(cases)},
-          {"backend_provenance",
-           {{"requested_backend", candidate.name},
-            {"actual_backend", report.backend()},
-            {"contract", report.contract()},
-            {"kernel", report.kernel()},
-            {"execution_dtype", candidate.cases.empty() ? "" : candidate.cases[0].dtype},
-            {"accumulation_dtype", "F32"},
-            {"reference_dtype", "F64"},
-            {"candidate_tf32_enabled", false},
-            {"reference_tf32_enabled", false},
-            {"provenance_id", report.provenance_id()}}}};
+          {"backend_provenance", ProvenanceJson(candidate)}};
 }
 
 std::string CandidateText(const CandidateResult& candidate) {
@@ -198,27 +233,46 @@ Outcome Report(const std::vector<CandidateResult>& candidates) {
   return outcome;
 }
 
+// The operator and the words behind it: the first word, or --op.
+struct Subject {
+  std::string name;
+  std::vector<std::string> words;
+};
+
+absl::StatusOr<Subject> SubjectOf(const Args& args) {
+  const std::vector<std::string>& words = args.positional();
+  // A word is the operator's name, or NAME=VALUE.
+  const bool named = !words.empty() && words[0].find('=') == std::string::npos;
+  if (args.Has("--op") && named) {
+    return InvalidArgument(Reason::kUnknownOption, "--op", args.Get("--op"),
+                           "OPERATOR or --op OPERATOR", "the operator is named twice");
+  }
+  if (args.Has("--op")) return Subject{args.Get("--op"), words};
+  if (!named) return absl::InvalidArgumentError("rlk check-operator needs an OPERATOR");
+  return Subject{words[0], {words.begin() + 1, words.end()}};
+}
+
 }  // namespace
 
 Outcome RunCheckOperator(const Args& args) {
-  if (args.positional().empty()) {
-    return UsageError(absl::InvalidArgumentError("rlk check-operator needs an OPERATOR"));
-  }
+  const absl::StatusOr<Subject> subject = SubjectOf(args);
+  if (!subject.ok()) return UsageError(subject.status());
   const absl::StatusOr<CaseOptions> options = ReadCaseOptions(args);
   if (!options.ok()) return UsageError(options.status());
-  const std::vector<std::string> words(args.positional().begin() + 1, args.positional().end());
-  const auto cases = MakeCases(args.positional()[0], words, *options);
+  const auto cases = MakeCases(subject->name, subject->words, *options);
   if (!cases.ok()) return UsageError(cases.status());
   if (const auto gradients = GradientsOf(args); !gradients.ok()) {
     return UsageError(gradients.status());
   }
   const auto client = Connect(args);
   if (!client.ok()) return ConnectError(client.status());
+  const absl::StatusOr<std::string> device_uuid = DeviceUuid(*client, args);
+  if (!device_uuid.ok()) return CallError(device_uuid.status());
   std::vector<std::string> backends = args.GetAll("--candidate");
   if (backends.empty()) backends.emplace_back();
   std::vector<CandidateResult> candidates;
   for (const std::string& backend : backends) {
-    auto candidate = CheckCandidate(*client, args, backend, *cases, *options);
+    auto candidate = CheckCandidate(*client, args, {backend, *device_uuid}, *cases, *options);
     if (!candidate.ok()) return CallError(candidate.status());
     candidates.push_back(*std::move(candidate));
   }

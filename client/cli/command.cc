@@ -4,9 +4,11 @@
 #include <chrono>
 #include <cstdlib>
 
+#include "client/cli/case_options.h"
 #include "client/cli/credentials.h"
 #include "client/cli/floor_server.h"
 #include "client/cli/numbers.h"
+#include "client/cli/parity_options.h"
 #include "client/cli/printable.h"
 #include "client/cli/render.h"
 #include "client/cli/transport_floor.h"
@@ -51,10 +53,15 @@ constexpr char kUsage[] = R"(rlk: calls an rlk server.
       --axes repeat,slice,pad,permute,chunk,neighbours,concurrency   default: all
       --backend NAME --contract ID --seed N --repeats N --concurrency N --check-grad ...
   rlk check-operator OPERATOR   an operator against its FP64 reference, on made inputs
+      --op OPERATOR             in place of the word
       --candidate BACKEND --contract ID            may be repeated
+      --device auto|cpu|cuda[:N]|UUID              of the candidates
       --dtype fp32|bf16|fp16 --batch N --seq N --vocab N --normalized-dim N --k-dim N --n-dim N
-      --size LETTER=N --seed N --input-mode random|constant --constant-value X
+      --size LETTER=N --eps X --theta X --n-heads N --head-dim N --token-value N
+                                refused, as the sizes are, where the operator has no such thing
+      --seed N --input-mode random|constant --constant-value X
       --check-grad --grad-mode random|ones --grad-seed N
+      --arch-key none           the tolerance contract has no other rows for an architecture
   rlk weights prepare DIR --out MANIFEST   names, dtypes, shapes and SHA-256 of a checkpoint's weights
       --block N                 whose AdaLN projection (default 0)
       --tensor ROLE=NAME        w1, b1, w2, b2, weight, bias: where the names are others
@@ -119,50 +126,14 @@ struct Command {
   std::vector<OptionSpec> options;
 };
 
-std::vector<OptionSpec> ParityOptions() {
-  return {{"--left"},
-          {"--left-server"},
-          {"--left-tensor", true, true},
-          {"--right"},
-          {"--right-server"},
-          {"--right-tensor", true, true},
-          {"--judgment"},
-          {"--axes"},
-          {"--repeats"},
-          {"--concurrency"},
-          {"--seed"},
-          {"--backend"},
-          {"--contract"},
-          {"--grad", true, true},
-          {"--check-grad", false},
-          {"--grad-mode"},
-          {"--grad-seed"},
-          {"--mask"},
-          {"--cu-seqlens"},
-          {"--execution-dtype"},
-          {"--rollout-logits"},
-          {"--trainer-logits"},
-          {"--session-left"},
-          {"--session-right"}};
-}
-
 std::vector<OptionSpec> CheckOperatorOptions() {
-  return {{"--candidate", true, true},
-          {"--contract", true, true},
-          {"--dtype"},
-          {"--batch"},
-          {"--seq"},
-          {"--vocab"},
-          {"--normalized-dim"},
-          {"--k-dim"},
-          {"--n-dim"},
-          {"--size", true, true},
-          {"--input-mode"},
-          {"--constant-value"},
-          {"--seed"},
-          {"--check-grad", false},
-          {"--grad-mode"},
-          {"--grad-seed"}};
+  std::vector<OptionSpec> specs = {
+      {"--op"},       {"--candidate", true, true}, {"--contract", true, true},
+      {"--device"},   {"--check-grad", false},     {"--grad-mode"},
+      {"--grad-seed"}};
+  const std::vector<OptionSpec> cases = CaseOptionSpecs();
+  specs.insert(specs.end(), cases.begin(), cases.end());
+  return specs;
 }
 
 std::vector<OptionSpec> ChainOptions() {
@@ -225,7 +196,7 @@ const std::vector<Command>& Commands() {
         {"--axes"},
         {"--rows"},
         {"--without-digests", false}}},
-      {"parity", RunParity, ParityOptions()},
+      {"parity", RunParity, ParityOptionSpecs()},
       {"check-operator", RunCheckOperator, CheckOperatorOptions()},
       {"weights",
        RunWeights,

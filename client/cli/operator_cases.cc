@@ -15,8 +15,6 @@
 namespace rlk::cli {
 namespace {
 
-constexpr int64_t kSizeMax = int64_t{1} << 31;
-
 // Where nothing says another size. A letter with a factor counts parts of a dimension.
 int64_t DefaultSize(const DimPattern& dim) {
   if (dim.factor > 1) return 64;
@@ -85,25 +83,24 @@ void SetElement(client::Tensor& tensor, int64_t i, double value) {
   }
 }
 
+// Every element of an integer tensor.
+absl::StatusOr<client::Tensor> Tokens(client::Tensor tensor, int64_t value) {
+  if (tensor.dtype() == DType::kI32 && value == static_cast<int32_t>(value)) {
+    for (int32_t& element : tensor.mutable_as<int32_t>()) element = static_cast<int32_t>(value);
+    return tensor;
+  }
+  if (tensor.dtype() == DType::kI64) {
+    for (int64_t& element : tensor.mutable_as<int64_t>()) element = value;
+    return tensor;
+  }
+  return InvalidArgument(Reason::kUnknownOption, "--token-value", std::to_string(value),
+                         "what I32 or I64 holds",
+                         "the value is none of " + std::string(DTypeName(tensor.dtype())));
+}
+
 // Timesteps are fractions: 24 random bits of [0, 1).
 double Fraction(uint64_t seed, int64_t i) {
   return static_cast<double>(RandomBits(seed, static_cast<uint64_t>(i)) >> 40) * 0x1p-24;
-}
-
-absl::StatusOr<client::Tensor> MakeInput(const TensorSpec& spec, DType dtype, const Dims& shape,
-                                         uint64_t seed, const CaseOptions& options) {
-  const bool fraction = spec.name == "timestep";
-  if (!options.constant && !fraction) {
-    std::string name(DTypeName(dtype));
-    std::transform(name.begin(), name.end(), name.begin(),
-                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    return MakeRandom("random:" + ShapeText(shape) + ":" + name + ":" + std::to_string(seed));
-  }
-  RLK_ASSIGN_OR_RETURN(client::Tensor tensor, client::Tensor::Allocate(dtype, shape.span()));
-  for (int64_t i = 0; i < tensor.elements(); ++i) {
-    SetElement(tensor, i, options.constant ? options.constant_value : Fraction(seed, i));
-  }
-  return tensor;
 }
 
 absl::Status CheckDType(const std::vector<OperatorCase>& cases, const std::string& operator_name,
@@ -155,59 +152,23 @@ absl::Status AddInputs(const CaseOptions& options, OperatorCase& each) {
   return absl::OkStatus();
 }
 
-absl::Status ReadSizes(const Args& args, CaseSizes& sizes) {
-  const auto read = [&args](const char* option, int64_t fallback) {
-    return args.GetInteger(option, fallback, 1, kSizeMax);
-  };
-  RLK_ASSIGN_OR_RETURN(sizes.batch, read("--batch", sizes.batch));
-  RLK_ASSIGN_OR_RETURN(sizes.seq, read("--seq", sizes.seq));
-  RLK_ASSIGN_OR_RETURN(sizes.vocab, read("--vocab", sizes.vocab));
-  for (const auto& [option, letter] :
-       {std::pair{"--normalized-dim", 'H'}, {"--k-dim", 'K'}, {"--n-dim", 'N'}}) {
-    if (!args.Has(option)) continue;
-    RLK_ASSIGN_OR_RETURN(sizes.letters[letter], read(option, 1));
-  }
-  for (const std::string& text : args.GetAll("--size")) {
-    const auto size = text.size() > 2 && text[1] == '=' ? ParseInteger<int64_t>(text.substr(2))
-                                                        : std::optional<int64_t>();
-    if (!size || *size < 1 || *size > kSizeMax) {
-      return InvalidArgument(Reason::kUnknownOption, "--size", text, "LETTER=N, as in D=256",
-                             "this is no size of a dimension");
-    }
-    sizes.letters[text[0]] = *size;
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
-absl::StatusOr<CaseOptions> ReadCaseOptions(const Args& args) {
-  CaseOptions options;
-  RLK_RETURN_IF_ERROR(ReadSizes(args, options.sizes));
-  const std::string dtype = args.Get("--dtype", "fp32");
-  // RL-Kernel's names beside ours.
-  options.dtype = dtype == "fp32"   ? DType::kF32
-                  : dtype == "fp16" ? DType::kF16
-                                    : DTypeFromText(dtype);
-  if (!IsFloat(options.dtype)) {
-    return InvalidArgument(Reason::kUnknownOption, "--dtype", dtype, "fp32, bf16, fp16",
-                           "the dtype is not allowed");
+absl::StatusOr<client::Tensor> MakeInput(const TensorSpec& spec, DType dtype, const Dims& shape,
+                                         uint64_t seed, const CaseOptions& options) {
+  const bool fraction = spec.name == "timestep";
+  if (!options.constant && !fraction) {
+    std::string name(DTypeName(dtype));
+    std::transform(name.begin(), name.end(), name.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    return MakeRandom("random:" + ShapeText(shape) + ":" + name + ":" + std::to_string(seed));
   }
-  RLK_ASSIGN_OR_RETURN(const int64_t seed, args.GetInteger("--seed", 123, 0, INT64_MAX));
-  options.seed = static_cast<uint64_t>(seed);
-  const std::string mode = args.Get("--input-mode", "random");
-  if (mode != "random" && mode != "constant") {
-    return InvalidArgument(Reason::kUnknownOption, "--input-mode", mode, "random, constant",
-                           "the value is not allowed");
+  RLK_ASSIGN_OR_RETURN(client::Tensor tensor, client::Tensor::Allocate(dtype, shape.span()));
+  if (!IsFloat(dtype)) return Tokens(std::move(tensor), options.token_value);
+  for (int64_t i = 0; i < tensor.elements(); ++i) {
+    SetElement(tensor, i, options.constant ? options.constant_value : Fraction(seed, i));
   }
-  options.constant = mode == "constant";
-  const auto constant = ParseNumber(args.Get("--constant-value", "0.25"));
-  if (!constant) {
-    return InvalidArgument(Reason::kUnknownOption, "--constant-value", args.Get("--constant-value"),
-                           "a number", "the value is not allowed");
-  }
-  options.constant_value = *constant;
-  return options;
+  return tensor;
 }
 
 absl::StatusOr<std::vector<OperatorCase>> MakeCases(const std::string& operator_name,
@@ -215,6 +176,7 @@ absl::StatusOr<std::vector<OperatorCase>> MakeCases(const std::string& operator_
                                                     const CaseOptions& options) {
   RLK_ASSIGN_OR_RETURN(const auto methods, wire::CompileSignatures(wire::OperatorFiles()));
   std::vector<OperatorCase> cases;
+  std::vector<MethodSignature> forwards;
   std::set<std::string> names;
   for (const wire::MethodBinding& method : methods) {
     names.insert(method.signature.operator_name);
@@ -222,6 +184,7 @@ absl::StatusOr<std::vector<OperatorCase>> MakeCases(const std::string& operator_
         method.signature.direction != Direction::kForward) {
       continue;
     }
+    forwards.push_back(method.signature);
     cases.push_back({method.signature, {}});
     cases.back().call.request.method = method.signature.method;
   }
@@ -230,7 +193,9 @@ absl::StatusOr<std::vector<OperatorCase>> MakeCases(const std::string& operator_
                            client::JoinNames({names.begin(), names.end()}),
                            "there is no such operator");
   }
+  RLK_RETURN_IF_ERROR(CheckCaseOptions(options, forwards));
   RLK_RETURN_IF_ERROR(CheckDType(cases, operator_name, options.dtype));
+  RLK_RETURN_IF_ERROR(AddWords(options.attributes, cases));
   RLK_RETURN_IF_ERROR(AddWords(words, cases));
   for (OperatorCase& each : cases) RLK_RETURN_IF_ERROR(AddInputs(options, each));
   return cases;

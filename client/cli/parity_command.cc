@@ -9,6 +9,7 @@
 #include "client/cli/comparison_text.h"
 #include "client/cli/credentials.h"
 #include "client/cli/numbers.h"
+#include "client/cli/parity_options.h"
 #include "client/cli/value.h"
 #include "kernels/core/status.h"
 
@@ -210,15 +211,16 @@ Outcome RunDigests(const Args& args) {
 
 Outcome RunParity(const Args& args) {
   const std::string verb = args.positional().empty() ? "" : args.positional()[0];
+  if (verb != "policy" && verb != "digests" && verb != "check" && verb != "invariance") {
+    return UsageError(InvalidArgument(Reason::kUnknownOption, "VERB", verb,
+                                      "policy, digests, check, invariance",
+                                      "rlk parity takes a verb"));
+  }
+  if (absl::Status status = CheckVerbOptions(args, verb); !status.ok()) return UsageError(status);
   if (verb == "policy") return RunPolicy(args);
   if (verb == "digests") return RunDigests(args);
-  if (verb == "check" || verb == "invariance") {
-    const std::vector<std::string> words(args.positional().begin() + 1, args.positional().end());
-    return verb == "check" ? RunParityCheck(args, words) : RunParityInvariance(args, words);
-  }
-  return UsageError(InvalidArgument(Reason::kUnknownOption, "VERB", verb,
-                                    "policy, digests, check, invariance",
-                                    "rlk parity takes a verb"));
+  const std::vector<std::string> words(args.positional().begin() + 1, args.positional().end());
+  return verb == "check" ? RunParityCheck(args, words) : RunParityInvariance(args, words);
 }
 
 }  // namespace rlk::cli

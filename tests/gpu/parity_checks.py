@@ -35,8 +35,14 @@ CALLS = (
     + [("timestep_mlp_fp32.forward", MLP, "f32")]
     + [("adaln_projection_3mod.forward", ADALN, dtype) for dtype in ("f32", "bf16")]
 )
-OPERATORS = ("final_logit_softcap", "rms_norm", "qwen3_next_rms_norm", "rms_norm_gated",
-             "det_linear", "timestep_sinusoid_h3", "timestep_mlp_fp32", "adaln_projection_3mod")
+WIDE = ["--normalized-dim", "2048"]
+DEEP = ["--k-dim", "264", "--n-dim", "72"]
+# The sizes that the operator has.
+OPERATORS = {
+    "final_logit_softcap": [], "rms_norm": WIDE, "qwen3_next_rms_norm": WIDE,
+    "rms_norm_gated": WIDE, "det_linear": DEEP, "timestep_sinusoid_h3": [],
+    "timestep_mlp_fp32": DEEP, "adaln_projection_3mod": WIDE,
+}
 
 
 def run(binary: str, server: str, *arguments: str) -> tuple[bool, dict]:
@@ -63,9 +69,9 @@ def main() -> int:
     results, failed = [], 0
     with tempfile.TemporaryDirectory() as folder:
         server = Server(os.path.join(options.bin, "rlk-server"), folder)
-        checks = [["check-operator", name, "--candidate", "cuda", "--check-grad", "--dtype", dtype,
-                   "--k-dim", "264", "--n-dim", "72", "--normalized-dim", "2048"]
-                  for name in OPERATORS for dtype in ("fp32", "bf16")
+        checks = [["check-operator", name, "--candidate", "cuda", "--device", "cuda",
+                   "--check-grad", "--dtype", dtype, *sizes]
+                  for name, sizes in OPERATORS.items() for dtype in ("fp32", "bf16")
                   if not (name == "timestep_mlp_fp32" and dtype == "bf16")]
         checks += [["parity", "check", *words(call), "--left", "cuda", "--right", "cpu"]
                    for call in CALLS]
