@@ -19,14 +19,15 @@ enum class CredentialRefusal : uint8_t {
   kCertificateExpired,
   kCertificateNotYetValid,
   kCertificateOther,
+  kHandshakeFailed,
 };
-inline constexpr std::array<const char*, 11> kCredentialRefusals = {
+inline constexpr std::array<const char*, 12> kCredentialRefusals = {
     "token_missing",         "token_malformed",
     "token_unknown",         "token_expired",
     "session_unknown",       "certificate_missing",
     "certificate_malformed", "certificate_untrusted",
     "certificate_expired",   "certificate_not_yet_valid",
-    "certificate_other"};
+    "certificate_other",     "handshake_failed"};
 
 // Files of credentials that are read again when they change.
 enum class CredentialFile : uint8_t { kTokens, kCertificates };

@@ -92,6 +92,7 @@ absl::StatusOr<std::unique_ptr<Tls>> Tls::Make(const TlsFiles& files,
   RLK_RETURN_IF_ERROR(tls->seen_.status());
   RLK_RETURN_IF_ERROR(tls->Use(*tls->seen_));
 
+  if (on_refused) tls->handshakes_ = std::make_unique<HandshakeWatch>(on_refused);
   using Watcher = grpc::experimental::FileWatcherCertificateProvider;
   const bool asks = !files.client_authorities.empty();
   const auto provider =

@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "server/metrics/credentials.h"
 #include "server/rpc/certificate.h"
+#include "server/rpc/handshake.h"
 
 namespace rlk::server {
 
@@ -23,7 +24,7 @@ struct TlsFiles {
 class Tls {
  public:
   // Reads and checks the files. Errors name the flag. `on_refused` runs on gRPC's threads for every
-  // caller's certificate that is refused.
+  // caller's certificate that is refused, and for every other handshake that fails.
   static absl::StatusOr<std::unique_ptr<Tls>> Make(
       const TlsFiles& files, std::function<void(CredentialRefusal)> on_refused);
   ~Tls();
@@ -53,6 +54,7 @@ class Tls {
   std::shared_ptr<Authorities> authorities_ = std::make_shared<Authorities>();
   std::unique_ptr<Published> certificate_, key_, client_authorities_;
   std::shared_ptr<grpc::ServerCredentials> credentials_;
+  std::unique_ptr<HandshakeWatch> handshakes_;
 };
 
 }  // namespace rlk::server

@@ -66,6 +66,10 @@ std::shared_ptr<grpc::Channel> TlsChannel(const std::string& target, const Clien
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   if (!tls.server_name.empty()) arguments.SetSslTargetNameOverride(tls.server_name);
+  if (tls.sessions != nullptr) {
+    const grpc_arg kept = grpc_ssl_session_cache_create_channel_arg(tls.sessions);
+    arguments.SetPointerWithVtable(kept.key, kept.value.pointer.p, kept.value.pointer.vtable);
+  }
   return grpc::CreateCustomChannel(target, grpc::SslCredentials(options), arguments);
 }
 

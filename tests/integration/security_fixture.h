@@ -2,6 +2,8 @@
 // calls with headers of their own.
 #pragma once
 
+#include <grpc/grpc_security.h>
+
 #include <functional>
 #include <memory>
 #include <string>
@@ -34,6 +36,8 @@ struct ClientTls {
   PemPair own = {};
   // The name that the server's certificate should have; empty: that of the target.
   std::string server_name = {};
+  // Where sessions are kept, to be resumed; null keeps none. Outlives the channel.
+  grpc_ssl_session_cache* sessions = nullptr;
 };
 std::shared_ptr<grpc::Channel> TlsChannel(const std::string& target, const ClientTls& tls);
 
