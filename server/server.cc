@@ -50,6 +50,9 @@ using std::chrono::steady_clock;
 
 // Calls that were on their way when the drain began are still served.
 constexpr double kSettleSeconds = 0.1;
+// At the end of a drain calls that have not begun are refused, and checks are ended, this much
+// before the transport is: so that they get an answer. A quarter of a shorter drain.
+constexpr double kLastAnswersSeconds = 1;
 // Once all calls have finished, new ones on open connections still get an answer that says to go
 // elsewhere; a call that meets the end of the transport is only cancelled.
 constexpr double kRefuseSeconds = 0.1;
@@ -138,6 +141,7 @@ struct Server::Impl {
   std::unique_ptr<MetricsEndpoint> metrics_endpoint;
   std::unique_ptr<Security> security;
   CallCounter counter;
+  std::atomic<bool> ending = false;
   OperatorServiceContext context;
   SessionServiceContext session_context;
   TensorServiceContext tensor_context;
@@ -171,6 +175,10 @@ struct Server::Impl {
   absl::Status ListenForProbes(const Options& options);
   absl::Status StartMetrics(const Options& options);
   void OnDeviceLost(const DeviceInfo& info);
+  bool Idle(steady_clock::time_point deadline) {
+    return engine->Drain(deadline) && counter.WaitIdle(deadline);
+  }
+  bool EndCalls(steady_clock::time_point deadline);
 };
 
 absl::Status Server::Impl::Bind() {
@@ -291,6 +299,7 @@ absl::Status Server::Impl::SetParity(const Options& options, const ServerFacts& 
   parity_context.pool = parity_pool.get();
   parity_context.logger = logger;
   parity_context.counter = &counter;
+  parity_context.ending = &ending;
   parity_context.on_comparison = [sink = metrics.get()](const Comparison& comparison) {
     sink->OnComparison(comparison);
   };
@@ -396,6 +405,12 @@ void Server::Impl::OnDeviceLost(const DeviceInfo& info) {
   if (hooks.on_device_lost) hooks.on_device_lost();
 }
 
+bool Server::Impl::EndCalls(steady_clock::time_point deadline) {
+  ending = true;
+  engine->RefuseWaiting();
+  return Idle(deadline);
+}
+
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options, const Logger* logger,
                                                       ServerHooks hooks) {
   StartClock clock(logger);
@@ -468,7 +483,8 @@ bool Server::Drain(double delay_seconds, double drain_seconds) {
   impl.metrics->OnDrain(std::chrono::system_clock::now() + settle + Seconds(drain_seconds));
   std::this_thread::sleep_for(settle);
   const auto deadline = steady_clock::now() + Seconds(drain_seconds);
-  const bool finished = impl.engine->Drain(deadline) && impl.counter.WaitIdle(deadline);
+  const auto last = deadline - Seconds(std::min(drain_seconds / 4, kLastAnswersSeconds));
+  const bool finished = impl.Idle(last) || impl.EndCalls(deadline);
   if (drain_seconds > 0) std::this_thread::sleep_for(Seconds(kRefuseSeconds));
   impl.side.reset();
   impl.side_path.reset();

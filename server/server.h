@@ -48,7 +48,9 @@ class Server {
   const Addresses& addresses() const;
 
   // NOT_SERVING at once; after the delay new calls get UNAVAILABLE (kDraining) and those in flight
-  // have `drain_seconds` to finish. True when all did. After it nothing listens any more.
+  // have `drain_seconds` to finish. Shortly before the end of that, calls that still wait for a
+  // device and checks get UNAVAILABLE (kDraining) too. True when no call is left. After it nothing
+  // listens any more.
   bool Drain(double delay_seconds, double drain_seconds);
 
  private:

@@ -99,7 +99,7 @@ struct Engine::Impl {
                   engine.tolerance_, observer_in) {}
 
   void Submit(Call call, Done done);
-  absl::Status Enter();
+  absl::Status Enter(bool in_process);
   void Leave();
   absl::Status Prepare(Job& job, Executor*& executor) const;
   absl::StatusOr<Executor*> PinnedDevice(const CallOptions& options) const;
@@ -177,6 +177,10 @@ bool Engine::Drain(std::chrono::steady_clock::time_point deadline) {
   return impl_->idle.wait_until(lock, deadline, idle);
 }
 
+void Engine::RefuseWaiting() {
+  for (const auto& executor : impl_->executors) executor->RefuseWaiting();
+}
+
 bool Engine::serving() const {
   return impl_->accepting.load(std::memory_order_acquire) &&
          !impl_->lost_kind.load(std::memory_order_acquire);
@@ -192,9 +196,9 @@ std::vector<const Device*> Engine::devices() const {
   return devices;
 }
 
-absl::Status Engine::Impl::Enter() {
+absl::Status Engine::Impl::Enter(bool in_process) {
   std::lock_guard<std::mutex> lock(mutex);
-  if (draining || !started) {
+  if ((draining && !in_process) || !started) {
     return MakeError(absl::StatusCode::kUnavailable,
                      {Reason::kDraining, "server", draining ? "draining" : "starting", "serving"},
                      draining ? "the server is shutting down" : "the engine has not started");
@@ -212,7 +216,7 @@ void Engine::Impl::Leave() {
 void Engine::Impl::Submit(Call call, Done done) {
   const Clock::time_point now = Clock::now();
   if (call.received == Clock::time_point()) call.received = now;
-  if (absl::Status status = Enter(); !status.ok()) {
+  if (absl::Status status = Enter(call.in_process); !status.ok()) {
     // Without a place in the count nothing may be touched once `done` has run.
     if (observer != nullptr) {
       observer->OnRejected(Reason::kDraining);

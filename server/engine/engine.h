@@ -63,9 +63,13 @@ class Engine {
   // Submit returns.
   void Submit(Call call, Done done);
 
-  // New calls get UNAVAILABLE (kDraining); returns when those in flight are done (their `done` has
+  // New calls get UNAVAILABLE (kDraining), but for those of this process (Call::in_process), which
+  // belong to a check that is under way; returns when those in flight are done (their `done` has
   // returned) or at the deadline (false). Not to be called from `done`.
   bool Drain(std::chrono::steady_clock::time_point deadline);
+
+  // Calls that wait for a device get UNAVAILABLE (kDraining); those that run go on.
+  void RefuseWaiting();
 
   // Started, not draining, and each kind of device that was there at the start still has a healthy
   // one: a GPU server whose last GPU is lost does not go on quietly on its CPU.

@@ -338,6 +338,29 @@ void Executor::WatchDevice() {
   }
 }
 
+// Under mutex_.
+std::deque<std::shared_ptr<Job>> Executor::TakeQueue() {
+  for (const std::shared_ptr<Job>& job : queue_) admission_.Leave(job->queued_bytes());
+  std::deque<std::shared_ptr<Job>> taken = std::move(queue_);
+  queue_.clear();
+  NotifyQueue();
+  return taken;
+}
+
+void Executor::RefuseWaiting() {
+  std::deque<std::shared_ptr<Job>> jobs;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    jobs = TakeQueue();
+  }
+  for (const std::shared_ptr<Job>& job : jobs) {
+    load_.fetch_sub(1, std::memory_order_relaxed);
+    if (observer_ != nullptr) observer_->OnRejected(Reason::kDraining);
+    job->Complete(MakeError(absl::StatusCode::kUnavailable, {Reason::kDraining, {}, {}, {}},
+                            "the server shut down before the call had its turn"));
+  }
+}
+
 void Executor::Lose(std::string_view why) {
   std::vector<std::shared_ptr<Job>> jobs;
   {
@@ -345,12 +368,7 @@ void Executor::Lose(std::string_view why) {
     if (lost_) return;
     lost_ = true;
     jobs = on_device_;
-    for (std::shared_ptr<Job>& job : queue_) {
-      admission_.Leave(job->queued_bytes());
-      jobs.push_back(std::move(job));
-    }
-    queue_.clear();
-    NotifyQueue();
+    for (std::shared_ptr<Job>& job : TakeQueue()) jobs.push_back(std::move(job));
   }
   work_.notify_all();
   const DeviceInfo& info = device_->info();

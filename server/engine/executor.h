@@ -57,6 +57,9 @@ class Executor : public std::enable_shared_from_this<Executor> {
   // admission, or UNAVAILABLE (kDeviceLost).
   absl::Status Submit(const std::shared_ptr<Job>& job);
 
+  // Completes what waits with UNAVAILABLE (kDraining).
+  void RefuseWaiting();
+
   const Device& device() const { return *device_; }
   bool healthy() const { return !lost_.load(std::memory_order_acquire); }
   // Calls that wait or run.
@@ -78,6 +81,7 @@ class Executor : public std::enable_shared_from_this<Executor> {
   void Conclude(CallRun& run);
   void CountFault(const CallRun& run);
   void NotifyQueue();
+  std::deque<std::shared_ptr<Job>> TakeQueue();
   void Lose(std::string_view why);
   template <typename Step>
   bool OnDevice(Step step);

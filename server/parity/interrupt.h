@@ -1,6 +1,7 @@
 // When work for a caller is to stop.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 
@@ -13,7 +14,11 @@ struct Interrupt {
   // May be empty; called from the thread that works.
   std::function<bool()> cancelled = {};
 
-  // CANCELLED (kCancelled) or DEADLINE_EXCEEDED (kDeadlineExceeded) when nobody waits any more.
+  // Not owned, may be null: true once the server has no more time for the work.
+  const std::atomic<bool>* ending = nullptr;
+
+  // CANCELLED (kCancelled) or DEADLINE_EXCEEDED (kDeadlineExceeded) when nobody waits any more,
+  // UNAVAILABLE (kDraining) at the end of the server.
   absl::Status Check() const;
 };
 

@@ -9,6 +9,11 @@
 namespace rlk::server {
 
 absl::Status Interrupt::Check() const {
+  // First: at the end of the server callers seem to have gone.
+  if (ending != nullptr && *ending) {
+    return MakeError(absl::StatusCode::kUnavailable, {Reason::kDraining, {}, {}, {}},
+                     "the server shut down before the work was done");
+  }
   if (cancelled && cancelled()) {
     return MakeError(absl::StatusCode::kCancelled, {Reason::kCancelled, {}, {}, {}},
                      "the caller has gone");

@@ -70,18 +70,26 @@ grpc::ServerUnaryReactor* RunOnPool(
     reactor->Finish(ToGrpcStatus(status));
     service.counter->Leave();
   };
-  const Interrupt interrupt = {SteadyDeadline(*context), [context, session] {
+  const Interrupt interrupt = {SteadyDeadline(*context),
+                               [context, session] {
                                  return context->IsCancelled() ||
                                         (session != nullptr && session->ended());
-                               }};
-  const absl::Status taken = service.pool->Submit(
-      interrupt,
-      [finish, reply, work = std::move(work)](const Interrupt& turn, absl::Status status) mutable {
+                               },
+                               service.ending};
+  const absl::Status taken =
+      service.pool->Submit(interrupt, [&service, finish, reply, work = std::move(work)](
+                                          const Interrupt& turn, absl::Status status) mutable {
         if (status.ok()) {
           try {
             const auto response = work(turn);
             status = response.status();
-            if (response.ok()) FillReply(**response, reply);
+            if (response.ok()) {
+              FillReply(**response, reply);
+            } else if (service.ending != nullptr && *service.ending) {
+              // Not what a peer or the engine made of it.
+              const absl::Status end = turn.Check();
+              if (!end.ok()) status = end;
+            }
           } catch (...) {
             status = StatusOfException();
           }

@@ -5,6 +5,7 @@
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/server_callback.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -32,6 +33,8 @@ struct ParityServiceContext {
   const Logger* logger = nullptr;
   // Counts the calls in flight; a drain waits for them.
   CallCounter* counter = nullptr;
+  // True where calls in flight are to end. May be null.
+  const std::atomic<bool>* ending = nullptr;
   // Of every comparison that a caller gets.
   std::function<void(const Comparison& comparison)> on_comparison;
   // Of a refusal.

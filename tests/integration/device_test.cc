@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "kernels/core/status.h"
+#include "rlk/v1/parity.grpc.pb.h"
 #include "tests/integration/fixture.h"
 #include "tests/support/fake_device.h"
 
@@ -54,6 +55,10 @@ class DeviceTest : public ::testing::Test {
   // Until the series has the value: what ends after a call's reply is awaited, not slept for.
   static void AwaitSeries(const TestServer& server, const std::string& series, double value) {
     while (SeriesValue(Scrape(server.metrics()), series) != value) std::this_thread::yield();
+  }
+
+  static std::string Rejections(const std::string& reason) {
+    return "rlk_admission_rejections_total{reason=\"" + reason + "\"}";
   }
 
   static std::string Requests(const std::string& code) {
@@ -191,6 +196,56 @@ TEST_F(DeviceTest, DrainLetsCallsInFlightFinishAndRefusesNewOnes) {
     refusals += FactsOf(status).reason == ReasonName(Reason::kDraining);
   }
   EXPECT_GE(refusals, 1);
+}
+
+// A check computes its sides one after the other: the second is submitted while the server drains.
+TEST_F(DeviceTest, DrainLetsAChecksCallsFinish) {
+  const auto server = StartServer();
+  const auto parity = rlk::v1::ParityService::NewStub(DefaultChannel(server->tcp()));
+  rlk::v1::CheckParityRequest request;
+  request.mutable_invocation()->set_method("final_logit_softcap.forward");
+  request.mutable_invocation()->mutable_request()->PackFrom(ForwardRequest());
+  rlk::v1::CheckParityResponse response;
+  control_->Hold();
+  auto check = std::async(std::launch::async, [&] {
+    grpc::ClientContext context;
+    return parity->CheckParity(&context, request, &response);
+  });
+  control_->AwaitArrivals(FakePoint::kLaunch, 1);
+  auto drained = std::async(std::launch::async, [&] { return server->server().Drain(0, 3600); });
+  // The first refusal says that the drain has begun.
+  std::vector<std::unique_ptr<AsyncForward>> early;
+  while (SeriesValue(Scrape(server->metrics()), Rejections("DRAINING")) < 1) {
+    early.push_back(std::make_unique<AsyncForward>(stub_.get(), std::chrono::milliseconds(0)));
+  }
+  control_->Release();
+  const grpc::Status status = check.get();
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  EXPECT_TRUE(response.passed());
+  EXPECT_TRUE(drained.get());
+}
+
+// Whether the callers hear of it before the end of the transport is the machine's; either way they
+// may repeat their calls elsewhere.
+TEST_F(DeviceTest, TheEndOfADrainRefusesWhatWaitsForADevice) {
+  const auto server = StartServer();
+  control_->Hold();
+  constexpr int kLanes = 4, kCalls = 12;
+  std::vector<std::unique_ptr<AsyncForward>> calls;
+  for (int i = 0; i < kCalls; ++i) {
+    calls.push_back(std::make_unique<AsyncForward>(stub_.get(), std::chrono::milliseconds(0)));
+  }
+  AwaitSeries(*server, "rlk_inflight_requests", kCalls);
+  control_->AwaitArrivals(FakePoint::kLaunch, kLanes);
+  auto drained = std::async(std::launch::async, [&] { return server->server().Drain(0, 2); });
+  AwaitSeries(*server, Rejections("DRAINING"), kCalls - kLanes);
+  control_->Release();
+  drained.get();
+  for (auto& call : calls) {
+    const grpc::Status status = call->Wait();
+    EXPECT_TRUE(status.ok() || status.error_code() == grpc::StatusCode::UNAVAILABLE)
+        << status.error_message();
+  }
 }
 
 }  // namespace

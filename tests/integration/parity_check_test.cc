@@ -1,16 +1,10 @@
 // CheckParity and CheckInvariance over gRPC, by the C++ client: this server, two servers, servers
 // that do not answer, faults, refusals.
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <atomic>
 #include <cmath>
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "client/cpp/checks.h"
@@ -22,9 +16,9 @@
 #include "kernels/ops/rms_norm/rms_norm.h"
 #include "kernels/ops/timestep_mlp_fp32/timestep_mlp_fp32.h"
 #include "kernels/ops/timestep_sinusoid_h3/timestep_sinusoid_h3.h"
-#include "rlk/v1/parity.grpc.pb.h"
 #include "server/rpc/parity_check_messages.h"
 #include "tests/integration/peer.h"
+#include "tests/integration/stuck_checks.h"
 
 namespace rlk::test {
 namespace {
@@ -60,40 +54,6 @@ client::ParityCheck NormCheck(int64_t rows = 6, int64_t width = 40) {
   check.gradients.emplace();
   return check;
 }
-
-// A socket on loopback: bound alone it refuses connections, listening it takes them and says
-// nothing.
-class DeafSocket {
- public:
-  explicit DeafSocket(bool listening) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in address = {};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof(address);
-    EXPECT_EQ(bind(fd_, reinterpret_cast<sockaddr*>(&address), size), 0);
-    EXPECT_TRUE(!listening || listen(fd_, 64) == 0);
-    EXPECT_EQ(getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &size), 0);
-    address_ = "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
-  }
-  ~DeafSocket() {
-    if (caller_ >= 0) close(caller_);
-    close(fd_);
-  }
-  const std::string& address() const { return address_; }
-
-  // Blocks until somebody connects, and says as much as HTTP/2 needs (empty SETTINGS) for the
-  // connection to count as made. Then nothing.
-  void Greet() {
-    caller_ = accept(fd_, nullptr, nullptr);
-    constexpr unsigned char kSettings[9] = {0, 0, 0, 4, 0, 0, 0, 0, 0};
-    EXPECT_EQ(send(caller_, kSettings, sizeof(kSettings), MSG_NOSIGNAL), 9);
-  }
-
- private:
-  const int fd_;
-  int caller_ = -1;
-  std::string address_;
-};
 
 server::Options WithPeers(std::vector<std::string> peers) {
   server::Options options = TestOptions();
@@ -396,54 +356,6 @@ TEST(ParityCheck, APeersRefusalIsTheSidesError) {
   EXPECT_EQ(detail.field, "right.server.options.backend");
 }
 
-// Checks that wait for a server that says nothing.
-class StuckChecks {
- public:
-  StuckChecks(TestServer& server, const std::string& deaf, int count)
-      : stub_(rlk::v1::ParityService::NewStub(DefaultChannel(server.tcp()))) {
-    request_.mutable_invocation()->set_method("final_logit_softcap.forward");
-    request_.mutable_invocation()->mutable_request()->PackFrom(ForwardRequest());
-    request_.mutable_right()->set_server(deaf);
-    for (int i = 0; i < count; ++i) Start();
-  }
-
-  // Blocks until so many have ended.
-  void AwaitEnded(size_t count) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return ended_.size() >= count; });
-  }
-  std::vector<grpc::Status> ended() {
-    const std::lock_guard lock(mutex_);
-    return ended_;
-  }
-  void Cancel() {
-    for (const auto& call : calls_) call->context.TryCancel();
-  }
-
- private:
-  struct Call {
-    grpc::ClientContext context;
-    rlk::v1::CheckParityResponse response;
-  };
-
-  void Start() {
-    Call& call = *calls_.emplace_back(std::make_unique<Call>());
-    stub_->async()->CheckParity(&call.context, &request_, &call.response,
-                                [this](grpc::Status status) {
-                                  const std::lock_guard lock(mutex_);
-                                  ended_.push_back(std::move(status));
-                                  changed_.notify_all();
-                                });
-  }
-
-  const std::unique_ptr<rlk::v1::ParityService::Stub> stub_;
-  rlk::v1::CheckParityRequest request_;
-  std::vector<std::unique_ptr<Call>> calls_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<grpc::Status> ended_;
-};
-
 constexpr int64_t kHourMs = 3'600'000;
 
 TEST(ParityCheck, EndsWhenItsCallerGoes) {
@@ -476,6 +388,27 @@ TEST(ParityCheck, RefusesMoreChecksThanMayWait) {
   }
   checks.Cancel();
   checks.AwaitEnded(kRoom + kMore);
+}
+
+// Whether the callers hear of it before the end of the transport is the machine's; either way they
+// may repeat their checks elsewhere.
+TEST(ParityCheck, TheEndOfADrainEndsChecksThatWait) {
+  DeafSocket deaf(/*listening=*/true);
+  server::Options options = WithPeers({deaf.address()});
+  options.limits.parity_peer_ms_max = kHourMs;
+  TestServer server(options);
+  // Two run, the others wait for their turn.
+  constexpr int kChecks = 8;
+  StuckChecks checks(server, deaf.address(), kChecks);
+  deaf.Greet();
+  server.server().Drain(0, 1);
+  checks.AwaitEnded(kChecks);
+  for (const grpc::Status& status : checks.ended()) {
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE) << status.error_message();
+  }
+  // The one that was under way was told, not cut off.
+  constexpr char kTold[] = "rlk_admission_rejections_total{reason=\"DRAINING\"}";
+  while (SeriesValue(Scrape(server.metrics()), kTold) < 1) std::this_thread::yield();
 }
 
 }  // namespace

@@ -400,6 +400,38 @@ TEST_F(EngineTest, DrainFinishesWhatIsInFlightAndRefusesTheRest) {
   EXPECT_EQ(observer.calls, 11);
 }
 
+TEST_F(EngineTest, ADrainTakesTheCallsOfThisProcess) {
+  Start();
+  EXPECT_TRUE(engine->Drain(steady_clock::now()));
+  EXPECT_EQ(ReasonOf(Execute(*engine, Scale()).status()), Reason::kDraining);
+  Call call = Scale();
+  call.in_process = true;
+  EXPECT_TRUE(Execute(*engine, call).ok());
+  EXPECT_TRUE(engine->Drain(steady_clock::time_point::max()));
+}
+
+TEST_F(EngineTest, TheEndOfADrainRefusesWhatWaits) {
+  options.lanes = 2;
+  Start();
+  control->Hold();
+  std::vector<Pending> pending;
+  for (int i = 0; i < 10; ++i) pending.push_back(Submit(*engine, Scale()));
+  control->AwaitArrivals(FakePoint::kLaunch, 2);
+  EXPECT_FALSE(engine->Drain(steady_clock::now()));
+  engine->RefuseWaiting();
+  for (int i = 2; i < 10; ++i) {
+    ASSERT_TRUE(pending[i].done());
+    EXPECT_EQ(pending[i].Wait().status().code(), absl::StatusCode::kUnavailable);
+    EXPECT_EQ(ReasonOf(pending[i].Wait().status()), Reason::kDraining);
+  }
+  // What runs goes on.
+  control->Release();
+  EXPECT_TRUE(engine->Drain(steady_clock::time_point::max()));
+  EXPECT_TRUE(pending[0].Wait().ok());
+  EXPECT_TRUE(pending[1].Wait().ok());
+  EXPECT_EQ(observer.in_flight, 0);
+}
+
 TEST_F(EngineTest, DestructionFinishesWhatIsInFlight) {
   Start();
   std::vector<Pending> pending;

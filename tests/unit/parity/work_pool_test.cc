@@ -40,7 +40,8 @@ TEST(WorkPool, RefusesWhatIsTooMuchAndRunsTheRest) {
 }
 
 TEST(WorkPool, SaysWhoseTurnComesTooLate) {
-  std::promise<absl::Status> late, gone;
+  std::promise<absl::Status> late, gone, ended;
+  const std::atomic<bool> ending = true;
   {
     WorkPool pool(2, 8);
     Interrupt interrupt;
@@ -54,7 +55,15 @@ TEST(WorkPool, SaysWhoseTurnComesTooLate) {
                               gone.set_value(std::move(status));
                             })
                     .ok());
+    ASSERT_TRUE(pool.Submit({.cancelled = [] { return true; }, .ending = &ending},
+                            [&](const Interrupt&, absl::Status status) {
+                              ended.set_value(std::move(status));
+                            })
+                    .ok());
   }
+  const absl::Status end = ended.get_future().get();
+  EXPECT_EQ(end.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(GetErrorDetail(end)->reason, Reason::kDraining);
   EXPECT_EQ(late.get_future().get().code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_EQ(gone.get_future().get().code(), absl::StatusCode::kCancelled);
 }
