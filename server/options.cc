@@ -157,7 +157,14 @@ struct RawFlags {
   Options::Action action = Options::Action::kServe;
 };
 
-absl::Status ReadArguments(const std::vector<std::string>& arguments, int depth, RawFlags& raw);
+// The command line, or a file at this depth of files that name files.
+struct FlagSource {
+  std::string path;
+  int depth = 0;
+};
+
+absl::Status ReadArguments(const std::vector<std::string>& arguments, const FlagSource& source,
+                           RawFlags& raw);
 
 absl::Status ReadFlagFile(const std::string& path, int depth, RawFlags& raw) {
   if (depth >= kFlagFileDepthMax) {
@@ -182,15 +189,26 @@ absl::Status ReadFlagFile(const std::string& path, int depth, RawFlags& raw) {
     if (!text.empty() && text[0] != '#') arguments.push_back(text);
   }
   if (!file.eof()) return FlagError("flagfile", path, "a readable file", "it cannot be read");
-  return ReadArguments(arguments, depth + 1, raw);
+  return ReadArguments(arguments, {path, depth + 1}, raw);
 }
 
-absl::Status ReadArguments(const std::vector<std::string>& arguments, int depth, RawFlags& raw) {
+// What it says is not repeated: it may be a token, or a line of a file that has one.
+absl::Status NotAFlag(const FlagSource& source, size_t index) {
+  constexpr char kAllowed[] = "flags: --NAME=VALUE";
+  if (source.depth == 0) {
+    return InvalidArgument(Reason::kUnknownOption, "arguments", {}, kAllowed,
+                           absl::StrCat("argument ", index + 1, " is not a flag"));
+  }
+  return FlagError("flagfile", source.path, kAllowed,
+                   absl::StrCat("line ", index + 1, ", comments left out, is not a flag"));
+}
+
+absl::Status ReadArguments(const std::vector<std::string>& arguments, const FlagSource& source,
+                           RawFlags& raw) {
   for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string& argument = arguments[i];
     if (argument.size() < 3 || argument.compare(0, 2, "--") != 0) {
-      return InvalidArgument(Reason::kUnknownOption, "arguments", argument, "flags: --NAME=VALUE",
-                             "the argument is not a flag");
+      return NotAFlag(source, i);
     }
     const size_t equals = argument.find('=');
     std::string name = argument.substr(2, equals == std::string::npos ? equals : equals - 2);
@@ -200,6 +218,7 @@ absl::Status ReadArguments(const std::vector<std::string>& arguments, int depth,
       continue;
     }
     if (name != "flagfile" && FindOwnFlag(name) == nullptr) {
+      if (source.depth > 0) return NotAFlag(source, i);
       std::string allowed = "flagfile, help, version";
       for (const auto* flag : OwnFlags()) absl::StrAppend(&allowed, ", ", flag->Name());
       return FlagError(name, "", allowed, "unknown flag");
@@ -213,7 +232,7 @@ absl::Status ReadArguments(const std::vector<std::string>& arguments, int depth,
       return FlagError(name, "", "a value", "the flag has no value");
     }
     if (name == "flagfile") {
-      RLK_RETURN_IF_ERROR(ReadFlagFile(value, depth, raw));
+      RLK_RETURN_IF_ERROR(ReadFlagFile(value, source.depth, raw));
     } else {
       raw.values.emplace_back(name, value);
     }
@@ -408,7 +427,7 @@ absl::Status ReadLimits(const FlagReader& reader, Limits& limits) {
 
 absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& arguments) {
   RawFlags raw;
-  RLK_RETURN_IF_ERROR(ReadArguments(arguments, 0, raw));
+  RLK_RETURN_IF_ERROR(ReadArguments(arguments, {}, raw));
   Options options;
   options.action = raw.action;
   if (raw.action != Options::Action::kServe) return options;

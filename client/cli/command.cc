@@ -249,6 +249,15 @@ Outcome ErrorOutcome(const absl::Status& status, int exit_code) {
   return outcome;
 }
 
+// What may be a command with a letter too many, or an option's name; nothing of what may be a
+// secret that was given in its place.
+std::string Mistyped(const std::string& word) {
+  constexpr size_t kLettersMax = 20;
+  const std::string name = word.substr(0, word.find('='));
+  const bool letters = name.find_first_not_of("abcdefghijklmnopqrstuvwxyz-") == std::string::npos;
+  return letters && name.size() <= kLettersMax ? name : "";
+}
+
 Outcome Dispatch(const std::vector<std::string>& words) {
   const size_t at = FindCommand(words);
   const std::string name = at < words.size() ? words[at] : words[0];
@@ -264,7 +273,7 @@ Outcome Dispatch(const std::vector<std::string>& words) {
     if (!args.ok()) return UsageError(args.status());
     return command.run(*args);
   }
-  return UsageError(InvalidArgument(Reason::kUnknownOption, "COMMAND", name,
+  return UsageError(InvalidArgument(Reason::kUnknownOption, "COMMAND", Mistyped(name),
                                     client::JoinNames(names), "there is no such command"));
 }
 

@@ -21,7 +21,8 @@ absl::Status FileError(const std::string& path, const char* allowed, const char*
 absl::StatusOr<std::string> ReadToken(const std::string& path) {
   struct stat info = {};
   if (stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) {
-    return FileError(path, "a file that can be read", "there is no such file");
+    // Not repeated: it may be the token itself, given in place of its file.
+    return FileError("", "a file that can be read", "there is no such file");
   }
   if ((info.st_mode & S_IRWXO) != 0) {
     return FileError(path, "a file of mode 0640 or stricter",

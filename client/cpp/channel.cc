@@ -75,20 +75,22 @@ absl::Status CheckAddress(const std::string& address, bool readable_token) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> ReadPem(const char* field, const std::string& path) {
+// The path of a secret is not repeated: it may be the secret itself, given in place of its file.
+absl::StatusOr<std::string> ReadPem(const char* field, const std::string& path,
+                                    bool secret = false) {
   if (path.empty()) return std::string();
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
   if (file && text << file.rdbuf()) return text.str();
-  return InvalidArgument(Reason::kUnknownOption, field, path, "a PEM file that can be read",
-                         "the file cannot be read, or is empty");
+  return InvalidArgument(Reason::kUnknownOption, field, secret ? "" : path,
+                         "a PEM file that can be read", "the file cannot be read, or is empty");
 }
 
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> Credentials(const TlsOptions& tls) {
   grpc::SslCredentialsOptions options;
   RLK_ASSIGN_OR_RETURN(options.pem_root_certs, ReadPem("tls.ca_file", tls.ca_file));
   RLK_ASSIGN_OR_RETURN(options.pem_cert_chain, ReadPem("tls.cert_file", tls.cert_file));
-  RLK_ASSIGN_OR_RETURN(options.pem_private_key, ReadPem("tls.key_file", tls.key_file));
+  RLK_ASSIGN_OR_RETURN(options.pem_private_key, ReadPem("tls.key_file", tls.key_file, true));
   if (options.pem_cert_chain.empty() != options.pem_private_key.empty()) {
     return InvalidArgument(Reason::kUnknownOption,
                            tls.cert_file.empty() ? "tls.cert_file" : "tls.key_file", {},

@@ -185,11 +185,17 @@ bool IsTokenText(std::string_view text) {
 
 namespace {
 
+// The text may be the secret itself, given in place of its file: it is not repeated.
+absl::Status Unreadable(const char* flag, const std::string& path, bool secret) {
+  const bool nothing = secret && errno != EACCES;
+  return FileError(flag, nothing ? "" : path, "a file that can be read", std::strerror(errno));
+}
+
 // A pipe is no file: nobody may ever write to it, and the thread that looks would wait.
 absl::StatusOr<std::string> ReadRegularFile(const char* flag, const std::string& path,
                                             bool secret) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return FileError(flag, path, "a file that can be read", std::strerror(errno));
+  if (fd < 0) return Unreadable(flag, path, secret);
   struct stat info = {};
   absl::Status status;
   if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
@@ -238,7 +244,7 @@ absl::StatusOr<std::unique_ptr<TokenFile>> TokenFile::Open(const std::string& pa
 absl::StatusOr<TokenFile::Stamp> TokenFile::Look() const {
   struct stat info = {};
   if (stat(path_.c_str(), &info) != 0) {
-    return FileError(kFlag, path_, "a file that can be read", std::strerror(errno));
+    return Unreadable(kFlag, path_, /*secret=*/true);
   }
   // The change time: a file is looked at again when only its mode was put right, or wrong.
   return Stamp{info.st_dev, info.st_ino, info.st_size, info.st_ctim.tv_sec, info.st_ctim.tv_nsec};

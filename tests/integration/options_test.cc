@@ -48,6 +48,8 @@ TEST(OptionsTest, EachWrongValueNamesFlagValueAndAllowedSet) {
   test::TempDir dir;
   std::ofstream(dir.File("loop")) << "--flagfile=" << dir.File("loop") << "\n";
   std::ofstream(dir.File("bad")) << "--threads=-1\n";
+  std::ofstream(dir.File("token")) << "# mine\nSECRET-0123\n";
+  std::ofstream(dir.File("dashes")) << "--SECRET-0123\n";
   const struct {
     std::vector<std::string> arguments;
     const char* field;
@@ -100,6 +102,11 @@ TEST(OptionsTest, EachWrongValueNamesFlagValueAndAllowedSet) {
       {{"--flagfile="}, "--flagfile"},
       {{"--flagfile=" + dir.File("loop")}, "--flagfile"},
       {{"--flagfile=" + dir.File("bad")}, "--threads"},
+      // Secrets in the wrong place.
+      {{"--flagfile=" + dir.File("token")}, "--flagfile"},
+      {{"--flagfile=" + dir.File("dashes")}, "--flagfile"},
+      {{"--tokens", "file", "SECRET-0123"}, "arguments"},
+      {{"--token=SECRET-0123"}, "--token"},
   };
   for (const auto& c : cases) {
     SCOPED_TRACE(c.arguments[0]);
@@ -109,6 +116,7 @@ TEST(OptionsTest, EachWrongValueNamesFlagValueAndAllowedSet) {
     ASSERT_TRUE(detail.has_value());
     EXPECT_EQ(detail->field, c.field);
     EXPECT_FALSE(detail->allowed.empty());
+    EXPECT_EQ(options.status().message().find("SECRET"), std::string::npos) << options.status();
   }
 }
 

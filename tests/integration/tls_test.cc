@@ -12,6 +12,7 @@
 #include "server/listen_address.h"
 #include "server/options.h"
 #include "server/rpc/certificate.h"
+#include "server/rpc/peer.h"
 #include "server/rpc/security.h"
 #include "tests/integration/tls_server.h"
 
@@ -222,6 +223,27 @@ TEST(TlsTest, AServerDoesNotStartWithBadFiles) {
     EXPECT_EQ(detail->field, c.flag) << c.name << ": " << made.status();
     EXPECT_EQ(made.status().message().find("BEGIN"), absl::string_view::npos);
   }
+}
+
+TEST(TlsTest, ASecretInPlaceOfItsFileIsNotRepeated) {
+  TempDir dir;
+  const PemPair good = IssueServer(Servers());
+  WriteFile(dir.File("cert"), good.certificate, 0644);
+  server::Logger logger(server::LogLevel::kError);
+  const struct {
+    Security::Files files;
+    const char* flag;
+  } cases[] = {{{{dir.File("cert"), good.key, ""}, ""}, "--tls-key"},
+               {{{dir.File("cert"), "SECRET-0123", ""}, ""}, "--tls-key"},
+               {{{}, "SECRET-0123"}, "--tokens"}};
+  for (const auto& c : cases) {
+    const auto made = Security::Make(c.files, Limits(), &logger, {});
+    ASSERT_FALSE(made.ok());
+    EXPECT_EQ(GetErrorDetail(made.status())->field, c.flag);
+    EXPECT_EQ(GetErrorDetail(made.status())->value, "") << made.status();
+  }
+  const auto peers = server::PeerList::Make({}, {.authorities = "", .token = "SECRET-0123"});
+  EXPECT_EQ(peers.status().message().find("SECRET"), absl::string_view::npos) << peers.status();
 }
 
 TEST(TlsTest, FlagsThatLeaveAHoleAreRefused) {

@@ -141,6 +141,7 @@ def test_wrong_arguments(tmp_path):
         rlk.Tls(cert=tmp_path / "cert")
     for arguments in (
         {"tls": rlk.Tls(ca=tmp_path / "missing")},
+        {"tls": rlk.Tls(cert=tmp_path / "missing", key=TOKEN)},
         {"tls": "yes"},
         {"token": ""},
         {"token": 5},

@@ -45,17 +45,22 @@ class Tls:
 
     def credentials(self) -> grpc.ChannelCredentials:
         """For a channel of gRPC."""
-        return grpc.ssl_channel_credentials(_read(self.ca), _read(self.key), _read(self.cert))
+        key = _read(self.key, secret=True)
+        return grpc.ssl_channel_credentials(_read(self.ca), key, _read(self.cert))
 
 
-def _read(path: Optional[Union[str, "os.PathLike[str]"]]) -> Optional[bytes]:
+def _read(
+    path: Optional[Union[str, "os.PathLike[str]"]], secret: bool = False
+) -> Optional[bytes]:
     if path is None:
         return None
     try:
         with open(path, "rb") as file:
             return file.read()
     except OSError as error:
-        raise _wrong("tls", str(error), "files that can be read") from None
+        # The path of a secret may be the secret itself, given in place of its file.
+        said = f"key: {error.strerror}" if secret else str(error)
+        raise _wrong("tls", said, "files that can be read") from None
 
 
 def _wrong(field: str, value: str, allowed: str) -> InvalidArgumentError:

@@ -189,6 +189,19 @@ def check_tensors(rlk, directory):
     check("a closed session is none", error["code"] == "UNAUTHENTICATED", error)
 
 
+def check_secrets(rlk):
+    """One in the wrong place goes no further."""
+    secret = "SECRET-0123"
+    for words in (("--token=" + secret, "info"), ("info", "--token", secret), (secret, "info"),
+                  ("info", "--flagfile", secret), ("info", secret), ("session", "close", secret),
+                  ("info", "--token-file", secret), ("info", "--token-file=" + secret),
+                  ("info", "--tls-key", secret), ("info", "--session", secret + "!"),
+                  ("info", "--session", secret, "--session", secret)):
+        told = rlk(*words)
+        check(f"no secret in the error of {' '.join(words)}",
+              told.returncode != 0 and secret not in told.stdout + told.stderr, told)
+
+
 def check_refusals(rlk, directory):
     x = "x=random:4:f32:1"
     for cap in ("0", "-1", "nan", "inf", "1e-46", "1e39", "0x0p0"):
@@ -375,6 +388,7 @@ def main():
             check_parity(rlk, directory)
             parity_cli_checks.run(check, rlk, directory)
             check_refusals(rlk, directory)
+            check_secrets(rlk)
             check_bench(rlk)
             check_bench(Command(args.rlk, tcp))
             check_program("example", [args.example, tcp])
