@@ -198,30 +198,42 @@ bool HasVariant(const Method& method, Backend backend) {
 
 }  // namespace
 
-std::vector<SelftestOutcome> RunSelftest(Engine& engine) {
-  std::vector<SelftestOutcome> outcomes;
-  for (const auto& registered : engine.registry().methods()) {
-    // A copy: metrics count the calls of the registry's own methods, and this is no caller's call.
-    const Method method = *registered;
+std::vector<SelftestCase> SelftestCases(const Registry& registry) {
+  std::vector<SelftestCase> cases;
+  for (const auto& method : registry.methods()) {
     for (int i = 0; i < kBackendCount; ++i) {
       const auto backend = static_cast<Backend>(i);
-      if (backend == Backend::kGolden || !engine.registry().backend(backend).available ||
-          !HasVariant(method, backend)) {
+      if (backend == Backend::kGolden || !registry.backend(backend).available ||
+          !HasVariant(*method, backend)) {
         continue;
       }
-      SelftestOutcome outcome;
-      outcome.operator_name = method.signature.operator_name;
-      outcome.method = method.decl.method;
-      outcome.backend = std::string(BackendName(backend));
-      // Shared: the engine's thread may still be inside set_value when the result is here.
-      auto done = std::make_shared<std::promise<absl::StatusOr<CallResult>>>();
-      std::future<absl::StatusOr<CallResult>> result = done->get_future();
-      engine.Submit(FixedCall(method, backend), [done](absl::StatusOr<CallResult> outcome) {
-        done->set_value(std::move(outcome));
-      });
-      Judge(result.get(), outcome);
-      outcomes.push_back(std::move(outcome));
+      cases.push_back({method.get(), backend});
     }
+  }
+  return cases;
+}
+
+SelftestOutcome RunSelftestCase(Engine& engine, const SelftestCase& which) {
+  // A copy: metrics count the calls of the registry's own methods, and this is no caller's call.
+  const Method method = *which.method;
+  SelftestOutcome outcome;
+  outcome.operator_name = method.signature.operator_name;
+  outcome.method = method.decl.method;
+  outcome.backend = std::string(BackendName(which.backend));
+  // Shared: the engine's thread may still be inside set_value when the result is here.
+  auto done = std::make_shared<std::promise<absl::StatusOr<CallResult>>>();
+  std::future<absl::StatusOr<CallResult>> result = done->get_future();
+  engine.Submit(FixedCall(method, which.backend), [done](absl::StatusOr<CallResult> outcome) {
+    done->set_value(std::move(outcome));
+  });
+  Judge(result.get(), outcome);
+  return outcome;
+}
+
+std::vector<SelftestOutcome> RunSelftest(Engine& engine) {
+  std::vector<SelftestOutcome> outcomes;
+  for (const SelftestCase& which : SelftestCases(engine.registry())) {
+    outcomes.push_back(RunSelftestCase(engine, which));
   }
   return outcomes;
 }
@@ -242,21 +254,27 @@ SelftestLoop::~SelftestLoop() {
 }
 
 void SelftestLoop::Run() {
-  std::unique_lock lock(mutex_);
-  while (!stopping_) {
-    lock.unlock();
-    for (const SelftestOutcome& outcome : RunSelftest(*engine_)) {
-      // A server that drains refuses the self-test like every call; that says nothing about bits.
-      if (outcome.result == SelftestResult::kError && !engine_->serving()) continue;
-      metrics_->OnSelftest(outcome.operator_name, outcome.result);
-      if (outcome.result == SelftestResult::kPass) continue;
-      logger_->Error(
-          "self-test failed",
-          {{"method", outcome.method}, {"backend", outcome.backend}, {"detail", outcome.detail}});
-    }
-    lock.lock();
-    wake_.wait_for(lock, interval_, [this] { return stopping_; });
+  const std::vector<SelftestCase> cases = SelftestCases(engine_->registry());
+  if (cases.empty()) return;
+  // The first round shows soon that the machine is sound. Those after it are spread out, so that a
+  // caller waits for one fixed input at most.
+  const auto pause = interval_ / static_cast<int64_t>(cases.size());
+  for (size_t i = 0;; ++i) {
+    Tell(RunSelftestCase(*engine_, cases[i % cases.size()]));
+    std::unique_lock lock(mutex_);
+    if (i + 1 >= cases.size()) wake_.wait_for(lock, pause, [this] { return stopping_; });
+    if (stopping_) return;
   }
+}
+
+void SelftestLoop::Tell(const SelftestOutcome& outcome) {
+  // A server that drains refuses the self-test like every call; that says nothing about bits.
+  if (outcome.result == SelftestResult::kError && !engine_->serving()) return;
+  metrics_->OnSelftest(outcome.operator_name, outcome.result);
+  if (outcome.result == SelftestResult::kPass) return;
+  logger_->Error(
+      "self-test failed",
+      {{"method", outcome.method}, {"backend", outcome.backend}, {"detail", outcome.detail}});
 }
 
 }  // namespace rlk::server

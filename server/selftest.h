@@ -25,10 +25,21 @@ struct SelftestOutcome {
   std::string detail;
 };
 
-// Runs every method on every available backend once. Blocks.
+// A method of a registry on one backend.
+struct SelftestCase {
+  const Method* method = nullptr;
+  Backend backend = Backend::kCpu;
+};
+
+// Every method on every available backend that has its default contract.
+std::vector<SelftestCase> SelftestCases(const Registry& registry);
+// Blocks.
+SelftestOutcome RunSelftestCase(Engine& engine, const SelftestCase& which);
+// Runs all of them once, one after the other. Blocks.
 std::vector<SelftestOutcome> RunSelftest(Engine& engine);
 
-// Runs it now and then at an interval, on its own thread, until it is destroyed.
+// Runs them on its own thread, one at a time and each like a call that came last, until it is
+// destroyed: all at once when it begins, then each once in an interval, spread over it.
 class SelftestLoop {
  public:
   // Nothing is owned; everything outlives the loop. What fails is logged.
@@ -38,6 +49,7 @@ class SelftestLoop {
 
  private:
   void Run();
+  void Tell(const SelftestOutcome& outcome);
 
   Engine* const engine_;
   Metrics* const metrics_;
