@@ -66,6 +66,8 @@ ABSL_FLAG(int64_t, keepalive_ms, 60000,
           "A connection that was silent so long is asked whether its peer is still there");
 ABSL_FLAG(int64_t, keepalive_timeout_ms, 20000,
           "How long a peer has to answer before its connection is closed");
+ABSL_FLAG(int64_t, replay_every, 0,
+          "One of so many calls is run twice and its bits are compared; 0 for none");
 ABSL_FLAG(double, selftest_interval_seconds, 60, "Interval of the self-test; 0 turns it off");
 ABSL_FLAG(std::string, log_level, "info", "debug, info, warning or error");
 ABSL_FLAG(int64_t, rank_max, rlk::Limits().rank_max, "Limit: dimensions of a tensor");
@@ -467,6 +469,7 @@ absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& arguments) 
   RLK_RETURN_IF_ERROR(reader.Integer("keepalive_ms", 1, 86400000, options.keepalive_ms));
   RLK_RETURN_IF_ERROR(
       reader.Integer("keepalive_timeout_ms", 1, 86400000, options.keepalive_timeout_ms));
+  RLK_RETURN_IF_ERROR(reader.Integer("replay_every", 0, int64_t{1} << 40, options.replay_every));
   RLK_RETURN_IF_ERROR(
       reader.Seconds("selftest_interval_seconds", options.selftest_interval_seconds));
   const std::string level = reader.Text("log_level");

@@ -50,6 +50,8 @@ struct Options {
   // is no answer within the second time.
   int64_t keepalive_ms = 60000;
   int64_t keepalive_timeout_ms = 20000;
+  // One of so many calls is run twice; 0 for none.
+  int64_t replay_every = 0;
   // 0 turns the self-test off.
   double selftest_interval_seconds = 60;
   LogLevel log_level = LogLevel::kInfo;

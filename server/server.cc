@@ -24,6 +24,7 @@
 #include "server/listen_address.h"
 #include "server/log/json.h"
 #include "server/metrics/metrics.h"
+#include "server/mismatch_log.h"
 #include "server/provenance.h"
 #include "server/rpc/connection_bound.h"
 #include "server/rpc/health.h"
@@ -196,6 +197,10 @@ void Server::Impl::MakeEngine(const Options& options, DeviceSet set, const Prove
   EngineOptions engine_options;
   engine_options.limits = options.limits;
   engine_options.watchdog_ms = options.watchdog_ms;
+  engine_options.replay_every = options.replay_every;
+  engine_options.on_repeat_mismatch = [log = logger, id = provenance.id](const auto& mismatch) {
+    LogRepeatMismatch(*log, id, mismatch);
+  };
   engine = std::make_unique<Engine>(registry, engine_options, ToleranceContract::Builtin(),
                                     std::move(set.devices), metrics.get(), store.get());
   metrics->SetDevices(engine->devices());

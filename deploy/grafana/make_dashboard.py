@@ -276,7 +276,9 @@ ROWS = [
                        "{{verification}} {{result}}")),
                 graph("Replays", CALLS,
                       (rate("rlk_replays_total", "instance"), "replayed {{instance}}"),
-                      (rate("rlk_replay_mismatches_total", "instance"), "other bits {{instance}}")),
+                      (rate("rlk_replay_mismatches_total", "instance"), "other bits {{instance}}"),
+                      (rate("rlk_replays_skipped_total", "reason"), "not replayed: {{reason}}"),
+                      about="Sampled calls, run twice (--replay-every)."),
             ],
             [
                 graph("Comparisons", CALLS,

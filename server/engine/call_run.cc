@@ -43,8 +43,9 @@ bool CallRun::Start() {
   if (status.ok()) status = Launch();
   stage_ = Stage::kKernel;
   const CallOptions& options = job_->call.options;
+  const bool settles = repeats() && !job_->residents.empty();
   const bool eager = device_.info().kind != DeviceKind::kHost && !options.digest_tensors &&
-                     job_->checked.output_bytes <= kEagerStageOutBytesMax;
+                     !settles && job_->checked.output_bytes <= kEagerStageOutBytesMax;
   if (status.ok() && eager) {
     status = CheckCaller(CancelStage::kStageOut);
     if (status.ok()) status = StageOutputs();
@@ -115,17 +116,28 @@ absl::Status CallRun::Prepare() {
     const TensorView view{input.dtype, input.shape, input.strides, nullptr};
     largest_bytes = std::max(largest_bytes, view.bytes());
   }
-  int64_t output_bytes = 0;
-  for (size_t i = 0; i < checked.outputs.size(); ++i) {
-    const PlannedOutput& output = checked.outputs[i];
+  int64_t first_bytes = 0, second_bytes = 0;
+  for (const PlannedOutput& output : checked.outputs) {
     if (!output.wanted()) continue;
     const int64_t bytes =
         StagedBytes(MutableTensorView{output.dtype, output.shape, nullptr}.bytes());
     // The first run of an output that stays writes where it stays.
-    output_bytes += bytes * ((output.resident ? 0 : 1) + (repeats() ? 1 : 0));
+    if (!output.resident) first_bytes += bytes;
+    second_bytes += bytes;
     largest_bytes = std::max(largest_bytes, bytes);
   }
-  return lane_.Begin(input_bytes, output_bytes, StagedBytes(job_->workspace_bytes), largest_bytes);
+  const auto begin = [&] {
+    return lane_.Begin(input_bytes, first_bytes + (repeats() ? second_bytes : 0),
+                       StagedBytes(job_->workspace_bytes), largest_bytes);
+  };
+  absl::Status status = begin();
+  if (job_->sampled && status.code() == absl::StatusCode::kResourceExhausted) {
+    // Nobody is refused because of a sample.
+    job_->sampled = false;
+    replay_skipped_ = true;
+    status = begin();
+  }
+  return status;
 }
 
 absl::Status CallRun::StageInputs() {
@@ -197,7 +209,22 @@ absl::Status CallRun::Launch() {
   return absl::OkStatus();
 }
 
+// Compares where they lie what would otherwise come to the host for nothing. Blocks.
+absl::Status CallRun::SettleResidents() {
+  if (!repeats() || outputs_.size() < 2) return absl::OkStatus();
+  settled_.resize(outputs_.front().size());
+  for (size_t i = 0; i < settled_.size(); ++i) {
+    const ResidentOutput* const resident = job_->resident(i);
+    if (resident == nullptr || !OnDevice(resident->memory())) continue;
+    RLK_ASSIGN_OR_RETURN(const Digest first, lane_.ComputeDigest(outputs_[0][i].view()));
+    RLK_ASSIGN_OR_RETURN(const Digest second, lane_.ComputeDigest(outputs_[1][i].view()));
+    settled_[i] = first == second;
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CallRun::StageOutputs() {
+  RLK_RETURN_IF_ERROR(SettleResidents());
   for (size_t run = 0; run < outputs_.size(); ++run) {
     std::vector<OutputTensor>& tensors = run == 0 ? job_->result.outputs : second_;
     for (size_t i = 0; i < outputs_[run].size(); ++i) {
@@ -208,9 +235,11 @@ absl::Status CallRun::StageOutputs() {
       tensor.dtype = view.dtype;
       tensor.shape = view.shape;
       ResidentOutput* const resident = run == 0 ? job_->resident(i) : nullptr;
+      const bool compared = repeats() && !settled(i);
+      if (run == 1 && !compared) continue;
       if (resident == nullptr) {
         RLK_ASSIGN_OR_RETURN(tensor.data, lane_.StageOut(view));
-      } else if (needs_host_bytes(view.view())) {
+      } else if (compared || needs_host_bytes(view.view())) {
         RLK_ASSIGN_OR_RETURN(tensor.data,
                              HostCopy(resident->memory(), resident->offset(), view.bytes()));
       }
@@ -318,10 +347,16 @@ absl::Status CallRun::CompareRepeats() {
   report.kind = Verification::kRepeat;
   report.passed = true;
   absl::Status status;
+  std::vector<BitComparison> comparisons;
   for (size_t i = 0; i < second_.size(); ++i) {
     const OutputTensor& first = job_->result.outputs[i];
     const std::string& name = signature.outputs[static_cast<size_t>(first.spec)].name;
-    const BitComparison comparison = CompareBits(first.dtype, first.data, second_[i].data);
+    BitComparison& comparison = comparisons.emplace_back();
+    if (settled(static_cast<size_t>(first.spec))) {
+      comparison.compared = ElementCount(first.shape);
+    } else {
+      comparison = CompareBits(first.dtype, first.data, second_[i].data);
+    }
     OutputCheck& check = report.outputs.emplace_back();
     check.name = name;
     check.passed = comparison.mismatched == 0;
@@ -330,14 +365,53 @@ absl::Status CallRun::CompareRepeats() {
     report.passed = report.passed && check.passed;
     if (!check.passed && status.ok()) status = RepeatError(name, comparison);
   }
+  if (!report.passed) DescribeMismatch(comparisons);
   return status;
+}
+
+// While the lane still has the tensors of the call. What cannot be digested is left out: the
+// verdict stands without it.
+void CallRun::DescribeMismatch(const std::vector<BitComparison>& comparisons) {
+  const MethodSignature& signature = job_->method().signature;
+  const CallReport& report = job_->result.report;
+  const auto digest = [this](const TensorView& view) -> std::optional<Digest> {
+    absl::StatusOr<Digest> computed = lane_.ComputeDigest(view);
+    return computed.ok() ? std::optional<Digest>(*computed) : std::nullopt;
+  };
+  RepeatMismatch& mismatch = mismatch_.emplace();
+  mismatch.method = job_->call.method;
+  mismatch.sampled = job_->sampled;
+  mismatch.contract = report.contract;
+  mismatch.kernel = report.kernel;
+  mismatch.backend = report.backend;
+  mismatch.device = device_.info();
+  mismatch.attributes = report.attributes;
+  mismatch.trace_id = job_->call.trace_id;
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    const TensorArg& input = job_->call.inputs[i];
+    const auto spec = static_cast<size_t>(input.spec);
+    std::string name = signature.inputs[spec].name;
+    if (signature.inputs[spec].repeated) {
+      const int64_t index = static_cast<int64_t>(i) - job_->checked.input_begin[spec];
+      name.append("[").append(std::to_string(index)).append("]");
+    }
+    mismatch.inputs.push_back({std::move(name), input.dtype, input.shape, input.strides,
+                               input.source, digest(inputs_[i])});
+  }
+  for (size_t i = 0; i < comparisons.size(); ++i) {
+    const OutputTensor& output = job_->result.outputs[i];
+    const auto spec = static_cast<size_t>(output.spec);
+    mismatch.outputs.push_back({signature.outputs[spec].name, output.dtype, output.shape,
+                                digest(outputs_[0][spec].view()), digest(outputs_[1][spec].view()),
+                                comparisons[i]});
+  }
 }
 
 absl::Status CallRun::Conclude() {
   CallReport& report = job_->result.report;
   if (repeats()) {
     RLK_RETURN_IF_ERROR(CompareRepeats());
-    report.verification = *repeat_;
+    if (!job_->sampled) report.verification = *repeat_;
   }
   if (job_->call.options.digest_rows) {
     // Without tensor digests the copies may have gone ahead of InputDigests.

@@ -17,6 +17,7 @@
 #include "server/engine/device.h"
 #include "server/engine/job.h"
 #include "server/engine/observer.h"
+#include "server/engine/repeat_mismatch.h"
 
 namespace rlk::server {
 
@@ -40,19 +41,25 @@ class CallRun {
   std::optional<CancelStage> cancelled_at() const { return cancelled_at_; }
   // The verdict of REPEAT, passed or not.
   const std::optional<VerificationReport>& repeat() const { return repeat_; }
+  // Where REPEAT did not pass.
+  const std::optional<RepeatMismatch>& mismatch() const { return mismatch_; }
+  // A sampled call ran once: there was no room for its second outputs.
+  bool replay_skipped() const { return replay_skipped_; }
 
  private:
   enum class Stage : uint8_t { kNew, kKernel, kCopies, kAborting, kFinished };
 
-  // Comparisons are made on the host, and row digests too where the device does not make them.
+  // REFERENCE looks at tensors on the host; row digests are made there where the device makes none.
   bool needs_host_bytes(const TensorView& view) const {
     const CallOptions& options = job_->call.options;
     const bool on_device = device_.inspector() != nullptr && view.contiguous();
-    return options.verification != Verification::kNone || (options.digest_rows && !on_device);
+    return options.verification == Verification::kReference || (options.digest_rows && !on_device);
   }
   absl::StatusOr<HostBytes> HostCopy(const std::shared_ptr<ResidentMemory>& memory, int64_t offset,
                                      int64_t size);
-  bool repeats() const { return job_->call.options.verification == Verification::kRepeat; }
+  bool repeats() const { return job_->repeats(); }
+  // Two runs of an output that stays on a GPU had one digest: its bytes need not come to the host.
+  bool settled(size_t output) const { return output < settled_.size() && settled_[output]; }
   absl::Status CheckCaller(CancelStage stage);
   absl::Status Prepare();
   absl::Status StageInputs();
@@ -61,7 +68,9 @@ class CallRun {
   absl::Status InputDigests();
   absl::Status OutputDigests();
   absl::Status RowDigests();
+  absl::Status SettleResidents();
   absl::Status CompareRepeats();
+  void DescribeMismatch(const std::vector<BitComparison>& comparisons);
   // After the copies: comparisons, row digests, report.
   absl::Status Conclude();
   void End(absl::Status status);
@@ -73,6 +82,9 @@ class CallRun {
   absl::Status status_;
   std::optional<CancelStage> cancelled_at_;
   std::optional<VerificationReport> repeat_;
+  std::optional<RepeatMismatch> mismatch_;
+  bool replay_skipped_ = false;
+  std::vector<bool> settled_;
   std::vector<TensorView> inputs_;
   // One set of outputs a run: two for REPEAT.
   std::vector<std::vector<MutableTensorView>> outputs_;

@@ -14,6 +14,7 @@
 #include "server/engine/host_memory.h"
 #include "server/engine/job.h"
 #include "server/engine/reference.h"
+#include "server/engine/replay_sampler.h"
 #include "server/engine/resident_call.h"
 #include "server/engine/verification.h"
 
@@ -95,6 +96,7 @@ struct Engine::Impl {
       : engine(engine_in),
         observer(observer_in),
         resolver(resolver_in),
+        sampler(engine.options_.replay_every),
         reference(engine.options_.reference_threads, engine.options_.reference_calls_max,
                   engine.tolerance_, observer_in) {}
 
@@ -108,6 +110,7 @@ struct Engine::Impl {
   ContractCheckOptions CheckOptions(const Call& call) const;
   absl::StatusOr<Executor*> Choose(Job& job) const;
   void BeginReport(Job& job) const;
+  void Sample(Job& job);
   absl::Status RefuseAfterLoss(const CallOptions& options) const;
   Executor* Healthy(DeviceKind kind) const;
   void OnLost(const Device& device);
@@ -118,6 +121,7 @@ struct Engine::Impl {
   TensorResolver* const resolver;
   std::function<void(const DeviceInfo&)> on_device_lost;
   std::vector<std::shared_ptr<Executor>> executors;
+  ReplaySampler sampler;
 
   std::mutex mutex;
   std::condition_variable idle;
@@ -142,6 +146,7 @@ Engine::Engine(const Registry& registry, EngineOptions options, ToleranceContrac
   executor.lanes = options_.lanes;
   executor.watchdog_ms = options_.watchdog_ms;
   executor.inline_run_bytes_max = options_.inline_run_bytes_max;
+  executor.on_repeat_mismatch = options_.on_repeat_mismatch;
   for (std::unique_ptr<Device>& device : devices) {
     impl_->executors.push_back(std::make_shared<Executor>(
         std::move(device), executor, observer, &impl_->reference,
@@ -244,6 +249,7 @@ void Engine::Impl::Submit(Call call, Done done) {
     status = reference.Reserve();
     job->holds_reference = status.ok();
   }
+  if (status.ok() && !job->call.in_process && sampler.Next()) Sample(*job);
   if (status.ok()) status = executor->Submit(job);
   if (status.ok()) return;
   if (observer != nullptr) {
@@ -348,6 +354,18 @@ void Engine::Impl::BeginReport(Job& job) const {
   }
   report.resident_input_bytes = job.checked.input_bytes - job.checked.inline_bytes;
   report.phases.receive = std::max<int64_t>(Nanoseconds(job.submitted - call.received), 0);
+}
+
+// The call is the sampler's choice. One that its caller wants repeated is repeated anyway.
+void Engine::Impl::Sample(Job& job) {
+  if (job.repeats()) return;
+  if (job.method().signature.direction == Direction::kUpdate) {
+    if (observer != nullptr) observer->OnReplaySkipped(ReplaySkip::kState);
+  } else if (job.result.report.input_capture == InputCapture::kLive) {
+    if (observer != nullptr) observer->OnReplaySkipped(ReplaySkip::kLiveInput);
+  } else {
+    job.sampled = true;
+  }
 }
 
 Executor* Engine::Impl::Healthy(DeviceKind kind) const {

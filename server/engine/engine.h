@@ -14,6 +14,7 @@
 #include "kernels/registry/registry.h"
 #include "server/engine/device.h"
 #include "server/engine/observer.h"
+#include "server/engine/repeat_mismatch.h"
 #include "server/engine/residents.h"
 #include "server/engine/tolerance.h"
 
@@ -31,6 +32,12 @@ struct EngineOptions {
   int64_t watchdog_ms = 30'000;
   // Inputs and outputs of a call that may run on the submitting thread (host device).
   int64_t inline_run_bytes_max = int64_t{64} << 10;
+  // One of so many calls that succeed until their launch is run twice and its bits are compared;
+  // 0 for none. Calls of this process itself are not among them.
+  int64_t replay_every = 0;
+  // Told of two runs with different bits, asked for or sampled, before the call completes; on the
+  // thread that ran it. Null for nobody.
+  std::function<void(const RepeatMismatch&)> on_repeat_mismatch;
   // Outputs are filled with this byte before the launch when poisoning is on (tests).
   bool poison_outputs = false;
   // Refuses calls whose inline tensors, or whose reply's tensors and row digests, are above

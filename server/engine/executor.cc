@@ -292,9 +292,12 @@ void Executor::Conclude(CallRun& run) {
   load_.fetch_sub(1, std::memory_order_relaxed);
   if (observer_ != nullptr) {
     if (run.cancelled_at()) observer_->OnCancelled(*run.cancelled_at());
-    if (run.repeat()) observer_->OnVerification(job->method(), *run.repeat());
+    if (run.replay_skipped()) observer_->OnReplaySkipped(ReplaySkip::kMemory);
+    if (run.repeat() && job->sampled) observer_->OnReplay(run.repeat()->passed);
+    if (run.repeat() && !job->sampled) observer_->OnVerification(job->method(), *run.repeat());
     CountFault(run);
   }
+  if (run.mismatch() && options_.on_repeat_mismatch) options_.on_repeat_mismatch(*run.mismatch());
   if (!device_->healthy()) {
     job->Complete(DeviceLostError(device_->info(), std::string(run.status().message())));
   } else if (!run.status().ok()) {
@@ -329,7 +332,9 @@ void Executor::WatchDevice() {
     const int64_t now = Nanoseconds(Clock::now().time_since_epoch());
     const bool over = std::any_of(on_device_.begin(), on_device_.end(), [&](const auto& job) {
       const int64_t launched = job->launched_ns.load(std::memory_order_acquire);
-      return launched != 0 && now - launched > Nanoseconds(limit);
+      // Two runs are launched at once.
+      const int64_t runs = job->repeats() ? 2 : 1;
+      return launched != 0 && now - launched > Nanoseconds(limit) * runs;
     });
     if (!over) continue;
     lock.unlock();

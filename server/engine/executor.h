@@ -27,6 +27,7 @@
 #include "server/engine/job.h"
 #include "server/engine/observer.h"
 #include "server/engine/reference.h"
+#include "server/engine/repeat_mismatch.h"
 
 namespace rlk::server {
 
@@ -35,6 +36,7 @@ struct ExecutorOptions {
   int lanes = 4;
   int64_t watchdog_ms = 30'000;
   int64_t inline_run_bytes_max = int64_t{64} << 10;
+  std::function<void(const RepeatMismatch&)> on_repeat_mismatch;
 };
 
 class Executor : public std::enable_shared_from_this<Executor> {

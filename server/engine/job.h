@@ -43,6 +43,8 @@ struct Job {
   std::function<void(absl::StatusOr<CallResult>&&)> done;
   // The clock of deadlines.
   Clock::time_point (*now)() = nullptr;
+  // Run twice by the server's own choice. The caller is told nothing of it unless bits differ.
+  bool sampled = false;
   // Holds a place in the reference pool.
   bool holds_reference = false;
   // steady_clock nanoseconds of the launch, 0 before it: what the watchdog reads.
@@ -53,6 +55,7 @@ struct Job {
   }
 
   const Method& method() const { return *call.method; }
+  bool repeats() const { return sampled || call.options.verification == Verification::kRepeat; }
   // What waits in the queue with the call: not what stays on the server anyway.
   int64_t queued_bytes() const { return checked.inline_bytes; }
 

@@ -12,6 +12,11 @@ namespace rlk::server {
 
 enum class CancelStage : uint8_t { kQueue, kStageIn, kLaunch, kStageOut };
 
+// Why a sampled call ran once: no room for its second outputs, it changes a state, or somebody may
+// write its inputs meanwhile.
+enum class ReplaySkip : uint8_t { kMemory, kState, kLiveInput };
+inline constexpr int kReplaySkipCount = 3;
+
 // Called from any thread, often; must not block, allocate or look up labels by string.
 class Observer {
  public:
@@ -27,6 +32,9 @@ class Observer {
   virtual void OnCancelled(CancelStage stage) = 0;
   virtual void OnDeviceError(const DeviceInfo& device, bool sticky) = 0;
   virtual void OnVerification(const Method& method, const VerificationReport& report) = 0;
+  // A sampled call was run twice: no caller asked for it.
+  virtual void OnReplay(bool same_bits) = 0;
+  virtual void OnReplaySkipped(ReplaySkip why) = 0;
 };
 
 }  // namespace rlk::server

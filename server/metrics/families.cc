@@ -273,10 +273,18 @@ void Families::AddDeterminism(const Registry& methods_registry) {
       selftests[name][i] = &selftest.Add({{"operator", name}, {"result", kResults[i]}});
     }
   }
-  CounterFamily(registry, "rlk_replays_total",
-                "Recorded calls that were replayed. Zero in a server that does not record.")
-      .Add({});
-  CounterFamily(registry, "rlk_replay_mismatches_total", "Replays with different bits.").Add({});
+  replays = &CounterFamily(registry, "rlk_replays_total",
+                           "Sampled calls that were run twice, their bits compared.")
+                 .Add({});
+  replay_mismatches =
+      &CounterFamily(registry, "rlk_replay_mismatches_total", "Replays with different bits.")
+           .Add({});
+  auto& skipped = CounterFamily(registry, "rlk_replays_skipped_total",
+                                "Sampled calls that ran once, by what stood in the way.");
+  constexpr std::array<const char*, kReplaySkipCount> kSkips = {"memory", "state", "live_input"};
+  for (size_t i = 0; i < kSkips.size(); ++i) {
+    replays_skipped[i] = &skipped.Add({{"reason", kSkips[i]}});
+  }
 }
 
 void Families::AddComparisons() {

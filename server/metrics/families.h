@@ -104,6 +104,9 @@ struct Families {
   std::array<prometheus::Counter*, kCancelStageCount> cancelled = {};
   // [repeat 0, reference 1][fail 0, pass 1]
   std::array<std::array<prometheus::Counter*, 2>, 2> verifications = {};
+  prometheus::Counter* replays = nullptr;
+  prometheus::Counter* replay_mismatches = nullptr;
+  std::array<prometheus::Counter*, kReplaySkipCount> replays_skipped = {};
   std::map<std::string, std::array<prometheus::Counter*, kSelftestResultCount>, std::less<>>
       selftests;
   // [judgment]

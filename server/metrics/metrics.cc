@@ -177,6 +177,15 @@ void Metrics::OnVerification(const Method& method, const VerificationReport& rep
   series->second.nonfinite->Increment(static_cast<double>(nonfinite));
 }
 
+void Metrics::OnReplay(bool same_bits) {
+  Increment(impl_->families.replays);
+  if (!same_bits) Increment(impl_->families.replay_mismatches);
+}
+
+void Metrics::OnReplaySkipped(ReplaySkip why) {
+  Increment(impl_->families.replays_skipped[static_cast<size_t>(why)]);
+}
+
 void Metrics::SetHoldings(std::function<Holdings()> holdings) {
   const std::lock_guard lock(impl_->mutex);
   impl_->holdings = std::move(holdings);

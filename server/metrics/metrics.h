@@ -48,6 +48,8 @@ class Metrics final : public Observer {
   void OnCancelled(CancelStage stage) override;
   void OnDeviceError(const DeviceInfo& device, bool sticky) override;
   void OnVerification(const Method& method, const VerificationReport& report) override;
+  void OnReplay(bool same_bits) override;
+  void OnReplaySkipped(ReplaySkip why) override;
 
   // What the sessions hold, read when it is scraped. The function outlives this object or the next
   // call of this function.

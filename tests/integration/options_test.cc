@@ -20,6 +20,7 @@ TEST(OptionsTest, DefaultsAreThoseOfTheStructs) {
   EXPECT_EQ(options->drain_seconds, defaults.drain_seconds);
   EXPECT_EQ(options->watchdog_ms, defaults.watchdog_ms);
   EXPECT_EQ(options->selftest_interval_seconds, defaults.selftest_interval_seconds);
+  EXPECT_EQ(options->replay_every, 0);
   EXPECT_EQ(options->limits.call_bytes_max, Limits().call_bytes_max);
   EXPECT_EQ(options->limits.inline_bytes_max, Limits().inline_bytes_max);
 }
@@ -81,6 +82,7 @@ TEST(OptionsTest, EachWrongValueNamesFlagValueAndAllowedSet) {
       {{"--keepalive-ms=0"}, "--keepalive-ms"},
       {{"--keepalive-timeout-ms=x"}, "--keepalive-timeout-ms"},
       {{"--selftest-interval-seconds=often"}, "--selftest-interval-seconds"},
+      {{"--replay-every=-1"}, "--replay-every"},
       {{"--log-level=loud"}, "--log-level"},
       {{"--rank-max=9"}, "--rank-max"},
       {{"--rank-max=0"}, "--rank-max"},

@@ -1,4 +1,4 @@
-"""What metrics cost: their part of the instructions of a small call, by callgrind."""
+"""What metrics and sampled replays cost of the instructions of a small call, by callgrind."""
 
 import json
 import re
@@ -6,12 +6,14 @@ import shutil
 import subprocess
 
 import pytest
-from conftest import full_only, find_server
+from conftest import find_server, full_only
 from test_bench_load import bench
 
 CALLS = 2000
 # Of all instructions of a call; design bound.
 PART_MAX = 0.01
+# Of all instructions, where one call of a hundred is run twice; design bound.
+REPLAY_ADDS_MAX = 0.02
 METRICS = re.compile(r"^ *([\d,]+) .*(rlk::server::Metrics::On\w+\(.*)$", re.M)
 
 
@@ -30,22 +32,24 @@ def inclusive(profile):
     return total, functions
 
 
-@full_only
-def test_metrics_cost_below_one_percent_of_a_call(tmp_path, record_property):
+def profile(folder, calls, *flags, mix="small"):
+    """The profile of a server with these flags that answers so many calls."""
     if None in map(shutil.which, ("valgrind", "callgrind_control", "callgrind_annotate")):
         pytest.skip("valgrind is not installed")
     binary, reason = find_server()
     if binary is None:
         pytest.skip(reason)
+    folder.mkdir()
     process = subprocess.Popen(
         [
             "valgrind",
             "--tool=callgrind",
-            f"--callgrind-out-file={tmp_path / 'profile'}",
+            f"--callgrind-out-file={folder / 'profile'}",
             str(binary),
             "--listen=127.0.0.1:0",
             "--metrics=127.0.0.1:0",
             "--selftest-interval-seconds=0",
+            *flags,
         ],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -53,16 +57,21 @@ def test_metrics_cost_below_one_percent_of_a_call(tmp_path, record_property):
     )
     try:
         address = json.loads(process.stdout.readline())["listen"][0]
-        words = ("--clients=1", "--mix=small", "--warm-up=0")
+        words = ("--clients=1", f"--mix={mix}", "--warm-up=0")
         bench(address, "--calls=200", *words)
         control(process.pid, "--zero")
-        bench(address, f"--calls={CALLS}", *words)
+        bench(address, f"--calls={calls}", *words)
         control(process.pid, "--dump")
     finally:
         process.terminate()
         process.wait()
         process.stdout.close()
-    total, functions = inclusive(next(tmp_path.glob("profile.*")))
+    return next(folder.glob("profile.*"))
+
+
+@full_only
+def test_metrics_cost_below_one_percent_of_a_call(tmp_path, record_property):
+    total, functions = inclusive(profile(tmp_path / "metrics", CALLS))
     spent = sum(functions.values())
     called = {name: round(count / CALLS) for name, count in functions.items()}
     record_property("instructions_per_call", total / CALLS)
@@ -72,3 +81,19 @@ def test_metrics_cost_below_one_percent_of_a_call(tmp_path, record_property):
     for name in ("OnCallDone", "OnInFlight", "OnSent"):
         assert any(f"::{name}(" in function for function in functions), functions
     assert spent < PART_MAX * total
+
+
+# A call that is mostly transport, and one that is mostly its kernel.
+@full_only
+@pytest.mark.parametrize(("mix", "calls"), [("small", CALLS), ("softcap", CALLS // 4)])
+def test_replaying_one_percent_costs_two_percent_at_most(tmp_path, record_property, mix, calls):
+    # Two runs differ by a percent or two without a cause, so every call is a sample here, and a
+    # hundredth of what that adds is what a hundredth of the samples does.
+    alone, _ = inclusive(profile(tmp_path / "alone", calls, mix=mix))
+    every, functions = inclusive(profile(tmp_path / "every", calls, "--replay-every=1", mix=mix))
+    added = (every / alone - 1) / 100
+    record_property("one_percent_of_replays_adds", added)
+    print(f"{alone / calls:.0f} instructions a call, {every / calls:.0f} run twice: {added:+.3%}")
+    # There were samples.
+    assert any("::OnReplay(" in function for function in functions), functions
+    assert added <= REPLAY_ADDS_MAX

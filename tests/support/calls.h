@@ -1,6 +1,7 @@
 // Calls from plain values, and what became of them.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstring>
@@ -88,11 +89,20 @@ class CountingObserver : public server::Observer {
   void OnCancelled(server::CancelStage stage) override;
   void OnDeviceError(const DeviceInfo&, bool sticky) override;
   void OnVerification(const Method&, const VerificationReport& report) override;
+  void OnReplay(bool same_bits) override {
+    ++replays;
+    if (!same_bits) ++replay_mismatches;
+  }
+  void OnReplaySkipped(server::ReplaySkip why) override {
+    ++replays_skipped[static_cast<size_t>(why)];
+  }
 
   int64_t rejected(Reason reason) const;
   int64_t cancelled(server::CancelStage stage) const;
 
   std::atomic<int64_t> calls{0}, failures{0}, in_flight{0}, queue_calls{0}, queue_bytes{0};
+  std::atomic<int64_t> replays{0}, replay_mismatches{0};
+  std::array<std::atomic<int64_t>, server::kReplaySkipCount> replays_skipped = {};
   std::atomic<int64_t> queue_calls_max{0}, device_errors{0}, verified{0}, verify_failed{0};
 
  private:

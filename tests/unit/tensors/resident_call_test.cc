@@ -287,6 +287,33 @@ TEST_F(ResidentCallTest, ARepeatThatDiffersKeepsNothingAndPoisonsState) {
   EXPECT_EQ(store_->usage().tensors, 2);
 }
 
+TEST_F(ResidentCallTest, ASampledCallComparesWhereItsOutputsStay) {
+  Start({.replay_every = 1});
+  const TensorInfo x = Put(kValues, {6}, gpu_), state = Put(kValues, {6}, gpu_);
+  Call call = Scale(x);
+  Keep(call, state.handle);
+  const auto updated = Execute(*engine_, std::move(call));
+  ASSERT_TRUE(updated.ok()) << updated.status();
+  EXPECT_EQ(observer_.replays, 1);
+  // The second run went elsewhere, and no byte of either came to the host.
+  const TensorHandle next = *updated->outputs[0].resident;
+  EXPECT_EQ(next.generation, 2u);
+  EXPECT_EQ(control_->arrivals(FakePoint::kStageOut), 0);
+  EXPECT_EQ(Get(next), kDoubled);
+
+  control_->FlipBitAt(control_->arrivals(FakePoint::kLaunch) + 1);
+  call = Scale(x);
+  Keep(call, next);
+  const auto differs = Execute(*engine_, std::move(call));
+  EXPECT_EQ(differs.status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(ReasonOf(differs.status()), Reason::kVerificationFailed);
+  EXPECT_EQ(GetErrorDetail(differs.status())->value,
+            "1 of 6 elements differ, the first at index 3");
+  EXPECT_EQ(observer_.replay_mismatches, 1);
+  EXPECT_TRUE(store_->Describe(owner_.get(), next)->poisoned);
+  EXPECT_EQ(store_->usage().tensors, 2);
+}
+
 TEST_F(ResidentCallTest, ReleaseDuringACallKeepsTheMemoryUntilItIsDone) {
   const TensorInfo x = Put(kValues, {6}, gpu_);
   control_->Hold();
