@@ -66,6 +66,14 @@ ABSL_FLAG(int64_t, keepalive_ms, 60000,
           "A connection that was silent so long is asked whether its peer is still there");
 ABSL_FLAG(int64_t, keepalive_timeout_ms, 20000,
           "How long a peer has to answer before its connection is closed");
+ABSL_FLAG(std::string, record, "",
+          "New file that takes down the calls and the digests of their tensors; empty for none");
+ABSL_FLAG(std::string, record_tensors, "false",
+          "Whether --record takes down the bytes of inputs too: true or false");
+ABSL_FLAG(int64_t, record_bytes_max, rlk::server::Options().record_bytes_max,
+          "Limit: bytes of that file; calls that no longer fit are dropped");
+ABSL_FLAG(int64_t, record_queue_bytes_max, rlk::server::Options().record_queue_bytes_max,
+          "Limit: bytes that wait to be written to it; calls above are dropped");
 ABSL_FLAG(int64_t, replay_every, 0,
           "One of so many calls is run twice and its bits are compared; 0 for none");
 ABSL_FLAG(double, selftest_interval_seconds, 60, "Interval of the self-test; 0 turns it off");
@@ -356,6 +364,14 @@ absl::Status ReadBackends(const FlagReader& reader, Options& options) {
   return absl::OkStatus();
 }
 
+absl::Status ReadRecording(const FlagReader& reader, Options& options) {
+  constexpr int64_t kBytesMax = int64_t{1} << 50;
+  options.record = reader.Text("record");
+  RLK_RETURN_IF_ERROR(reader.Boolean("record_tensors", options.record_tensors));
+  RLK_RETURN_IF_ERROR(reader.Integer("record_bytes_max", 1, kBytesMax, options.record_bytes_max));
+  return reader.Integer("record_queue_bytes_max", 1, kBytesMax, options.record_queue_bytes_max);
+}
+
 absl::Status ReadSessionLimits(const FlagReader& reader, Limits& limits) {
   constexpr int64_t kBytesMax = int64_t{1} << 42;
   constexpr int64_t kLeaseMax = int64_t{1000} * 86'400'000;
@@ -469,6 +485,7 @@ absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& arguments) 
   RLK_RETURN_IF_ERROR(reader.Integer("keepalive_ms", 1, 86400000, options.keepalive_ms));
   RLK_RETURN_IF_ERROR(
       reader.Integer("keepalive_timeout_ms", 1, 86400000, options.keepalive_timeout_ms));
+  RLK_RETURN_IF_ERROR(ReadRecording(reader, options));
   RLK_RETURN_IF_ERROR(reader.Integer("replay_every", 0, int64_t{1} << 40, options.replay_every));
   RLK_RETURN_IF_ERROR(
       reader.Seconds("selftest_interval_seconds", options.selftest_interval_seconds));

@@ -50,6 +50,11 @@ struct Options {
   // is no answer within the second time.
   int64_t keepalive_ms = 60000;
   int64_t keepalive_timeout_ms = 20000;
+  // Of the recording; empty for none.
+  std::string record;
+  bool record_tensors = false;
+  int64_t record_bytes_max = int64_t{1} << 30;
+  int64_t record_queue_bytes_max = int64_t{64} << 20;
   // One of so many calls is run twice; 0 for none.
   int64_t replay_every = 0;
   // 0 turns the self-test off.

@@ -26,6 +26,7 @@
 #include "server/metrics/metrics.h"
 #include "server/mismatch_log.h"
 #include "server/provenance.h"
+#include "server/recorder.h"
 #include "server/rpc/connection_bound.h"
 #include "server/rpc/health.h"
 #include "server/rpc/operator_service.h"
@@ -138,6 +139,7 @@ struct Server::Impl {
   std::unique_ptr<Metrics> metrics;
   std::unique_ptr<TensorStore> store;
   std::unique_ptr<SessionTable> sessions;
+  std::unique_ptr<Recorder> recorder;
   std::unique_ptr<Engine> engine;
   std::unique_ptr<MetricsEndpoint> metrics_endpoint;
   std::unique_ptr<Security> security;
@@ -166,7 +168,7 @@ struct Server::Impl {
   bool drained = false;
 
   absl::Status Bind();
-  void MakeEngine(const Options& options, DeviceSet set, const Provenance& provenance);
+  absl::Status MakeEngine(const Options& options, DeviceSet set, const Provenance& provenance);
   void MakeStore(const Options& options, const std::vector<std::unique_ptr<Device>>& devices);
   absl::Status MakeSecurity(const Options& options);
   absl::Status MakeServices(const Options& options, ServerFacts facts);
@@ -191,13 +193,17 @@ absl::Status Server::Impl::Bind() {
   return registry.Bind(std::move(signatures));
 }
 
-void Server::Impl::MakeEngine(const Options& options, DeviceSet set, const Provenance& provenance) {
+absl::Status Server::Impl::MakeEngine(const Options& options, DeviceSet set,
+                                      const Provenance& provenance) {
   metrics = std::make_unique<Metrics>(registry, Infos(set.devices), Labels(provenance));
   MakeStore(options, set.devices);
+  RLK_ASSIGN_OR_RETURN(
+      recorder, MakeRecorder(options, {addresses.server_id, provenance}, logger, metrics.get()));
   EngineOptions engine_options;
   engine_options.limits = options.limits;
   engine_options.watchdog_ms = options.watchdog_ms;
   engine_options.replay_every = options.replay_every;
+  engine_options.recorder = recorder.get();
   engine_options.on_repeat_mismatch = [log = logger, id = provenance.id](const auto& mismatch) {
     LogRepeatMismatch(*log, id, mismatch);
   };
@@ -209,6 +215,7 @@ void Server::Impl::MakeEngine(const Options& options, DeviceSet set, const Prove
                             .resident = options.limits.resident_bytes_max,
                             .queue = options.limits.queue_bytes_max});
   engine->set_on_device_lost([this](const DeviceInfo& info) { OnDeviceLost(info); });
+  return absl::OkStatus();
 }
 
 void Server::Impl::MakeStore(const Options& options,
@@ -440,7 +447,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options, co
   const Provenance provenance =
       MakeProvenance(set.probe, Infos(set.devices), ToleranceContract::Builtin());
   impl.addresses.server_id = HexText(RandomId());
-  impl.MakeEngine(options, std::move(set), provenance);
+  RLK_RETURN_IF_ERROR(impl.MakeEngine(options, std::move(set), provenance));
   RLK_RETURN_IF_ERROR(impl.engine->Start());
   clock.Phase("engine");
   RLK_RETURN_IF_ERROR(impl.MakeSecurity(options));
@@ -490,6 +497,7 @@ bool Server::Drain(double delay_seconds, double drain_seconds) {
   const auto deadline = steady_clock::now() + Seconds(drain_seconds);
   const auto last = deadline - Seconds(std::min(drain_seconds / 4, kLastAnswersSeconds));
   const bool finished = impl.Idle(last) || impl.EndCalls(deadline);
+  if (impl.recorder != nullptr) impl.recorder->Close();
   if (drain_seconds > 0) std::this_thread::sleep_for(Seconds(kRefuseSeconds));
   impl.side.reset();
   impl.side_path.reset();

@@ -279,6 +279,10 @@ ROWS = [
                       (rate("rlk_replay_mismatches_total", "instance"), "other bits {{instance}}"),
                       (rate("rlk_replays_skipped_total", "reason"), "not replayed: {{reason}}"),
                       about="Sampled calls, run twice (--replay-every)."),
+                graph("Recording", CALLS,
+                      (rate("rlk_recorded_calls_total", "instance"), "recorded {{instance}}"),
+                      (rate("rlk_recording_drops_total", "reason"), "lacking: {{reason}} full"),
+                      about="Calls in the file of --record, and calls that it lacks."),
             ],
             [
                 graph("Comparisons", CALLS,

@@ -42,9 +42,8 @@ bool CallRun::Start() {
   absl::Status status = StageInputs();
   if (status.ok()) status = Launch();
   stage_ = Stage::kKernel;
-  const CallOptions& options = job_->call.options;
   const bool settles = repeats() && !job_->residents.empty();
-  const bool eager = device_.info().kind != DeviceKind::kHost && !options.digest_tensors &&
+  const bool eager = device_.info().kind != DeviceKind::kHost && !job_->digests_tensors() &&
                      !settles && job_->checked.output_bytes <= kEagerStageOutBytesMax;
   if (status.ok() && eager) {
     status = CheckCaller(CancelStage::kStageOut);
@@ -247,10 +246,24 @@ absl::Status CallRun::StageOutputs() {
   }
   for (size_t i = 0; i < inputs_.size(); ++i) {
     TensorArg& input = job_->call.inputs[i];
-    if (!OnDevice(input.memory) || !needs_host_bytes(inputs_[i])) continue;
-    RLK_ASSIGN_OR_RETURN(input.data, HostCopy(input.memory, input.memory_offset, input.data.size));
+    if (!OnDevice(input.memory)) continue;
+    if (needs_host_bytes(inputs_[i])) {
+      RLK_ASSIGN_OR_RETURN(input.data,
+                           HostCopy(input.memory, input.memory_offset, input.data.size));
+    } else if (IsRecorded(i)) {
+      // Where there is no room for the copy, the recording has the digest alone.
+      absl::StatusOr<HostBytes> copy = HostCopy(input.memory, input.memory_offset, input.data.size);
+      if (copy.ok()) input.data = *std::move(copy);
+    }
   }
   return absl::OkStatus();
+}
+
+// The recorder wants the bytes of an input, whose digest is there by now.
+bool CallRun::IsRecorded(size_t input) const {
+  const std::vector<NamedDigest>& digests = job_->result.report.input_digests;
+  return job_->recorder != nullptr && input < digests.size() && digests[input].tensor &&
+         job_->recorder->WantsBytes(*digests[input].tensor, inputs_[input].bytes());
 }
 
 // The bytes of a resident tensor for what is done on the host; to be read after the copies.
@@ -269,7 +282,7 @@ absl::StatusOr<HostBytes> CallRun::HostCopy(const std::shared_ptr<ResidentMemory
 absl::Status CallRun::InputDigests() {
   const CallOptions& options = job_->call.options;
   CallReport& report = job_->result.report;
-  if (!options.digest_tensors && !options.digest_rows) return absl::OkStatus();
+  if (!job_->digests_tensors() && !options.digest_rows) return absl::OkStatus();
   const MethodSignature& signature = job_->method().signature;
   for (size_t i = 0; i < inputs_.size(); ++i) {
     const auto spec = static_cast<size_t>(job_->call.inputs[i].spec);
@@ -279,9 +292,9 @@ absl::Status CallRun::InputDigests() {
       const int64_t index = static_cast<int64_t>(i) - job_->checked.input_begin[spec];
       digest.name.append("[").append(std::to_string(index)).append("]");
     }
-    if (options.digest_tensors && job_->call.inputs[i].digest.has_value()) {
+    if (job_->digests_tensors() && job_->call.inputs[i].digest.has_value()) {
       digest.tensor = job_->call.inputs[i].digest;
-    } else if (options.digest_tensors) {
+    } else if (job_->digests_tensors()) {
       RLK_ASSIGN_OR_RETURN(digest.tensor, lane_.ComputeDigest(inputs_[i]));
     }
   }
@@ -290,13 +303,13 @@ absl::Status CallRun::InputDigests() {
 
 absl::Status CallRun::OutputDigests() {
   const CallOptions& options = job_->call.options;
-  if (!options.digest_tensors && !options.digest_rows) return absl::OkStatus();
+  if (!job_->digests_tensors() && !options.digest_rows) return absl::OkStatus();
   const std::vector<MutableTensorView>& outputs = outputs_.front();
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (!outputs[i].present()) continue;
     NamedDigest& digest = job_->result.report.output_digests.emplace_back();
     digest.name = job_->method().signature.outputs[i].name;
-    if (options.digest_tensors) {
+    if (job_->digests_tensors()) {
       RLK_ASSIGN_OR_RETURN(digest.tensor, lane_.ComputeDigest(outputs[i].view()));
     }
   }

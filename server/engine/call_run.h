@@ -58,6 +58,7 @@ class CallRun {
   absl::StatusOr<HostBytes> HostCopy(const std::shared_ptr<ResidentMemory>& memory, int64_t offset,
                                      int64_t size);
   bool repeats() const { return job_->repeats(); }
+  bool IsRecorded(size_t input) const;
   // Two runs of an output that stays on a GPU had one digest: its bytes need not come to the host.
   bool settled(size_t output) const { return output < settled_.size() && settled_[output]; }
   absl::Status CheckCaller(CancelStage stage);

@@ -44,9 +44,10 @@ std::vector<std::string> Transports(const Call& call, const CheckedCall& checked
 // Inline tensors are always a snapshot: nobody else can write the received bytes. LIVE, when it is
 // asked for, allows zero-copy and does not demand it, so SNAPSHOT (which promises more) is
 // reported. Arenas are LIVE unless SNAPSHOT is asked for or something needs it.
-InputCapture Capture(const Call& call) {
+InputCapture Capture(const Job& job) {
+  const Call& call = job.call;
   const CallOptions& options = call.options;
-  const bool forced = options.input_capture == InputCapture::kSnapshot || options.digest_tensors ||
+  const bool forced = options.input_capture == InputCapture::kSnapshot || job.digests_tensors() ||
                       options.digest_rows || options.verification != Verification::kNone;
   if (forced) return InputCapture::kSnapshot;
   const bool arena =
@@ -76,6 +77,15 @@ absl::Status CheckValues(const Job& job, const KernelArgs& args) {
   KernelArgs with_data = args;
   with_data.inputs = views;
   return decl.validate_values(with_data);
+}
+
+// Of a call that was recorded: its caller is told what it asked for.
+void HideDigests(const CallOptions& options, CallReport& report) {
+  if (options.digest_tensors) return;
+  for (std::vector<NamedDigest>* digests : {&report.input_digests, &report.output_digests}) {
+    if (!options.digest_rows) digests->clear();
+    for (NamedDigest& digest : *digests) digest.tensor.reset();
+  }
 }
 
 // The value that the contract chose, where the call left it the choice.
@@ -237,6 +247,8 @@ void Engine::Impl::Submit(Call call, Done done) {
   job->submitted = now;
   job->now = engine.options_.now;
   job->done = std::move(done);
+  if (!job->call.in_process && job->call.method != nullptr)
+    job->recorder = engine.options_.recorder;
   job->on_complete = [this](Job& ended, absl::StatusOr<CallResult>&& outcome) {
     Complete(ended, std::move(outcome));
   };
@@ -345,7 +357,7 @@ void Engine::Impl::BeginReport(Job& job) const {
   report.rejected = std::move(job.selection.rejected);
   report.fallback = std::move(job.selection.fallback);
   report.attributes = job.checked.attributes;
-  report.input_capture = Capture(call);
+  report.input_capture = Capture(job);
   report.transports = Transports(call, job.checked);
   for (const TensorArg& input : call.inputs) {
     if (!input.synthetic) continue;
@@ -440,7 +452,9 @@ void Engine::Impl::Complete(Job& job, absl::StatusOr<CallResult>&& outcome) {
   // What it holds goes with it: the job itself may live longer, in a lost device.
   const Done done = std::move(job.done);
   if (job.holds_reference) reference.Release();
+  if (job.recorder != nullptr) job.recorder->OnCall(job.call, outcome.ok() ? &*outcome : nullptr);
   ConcludeResidents(job, outcome);
+  if (outcome.ok() && job.recorder != nullptr) HideDigests(job.call.options, outcome->report);
   if (observer != nullptr) {
     const CallReport* report = outcome.ok() ? &outcome->report : nullptr;
     observer->OnCallDone(

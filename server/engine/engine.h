@@ -14,6 +14,7 @@
 #include "kernels/registry/registry.h"
 #include "server/engine/device.h"
 #include "server/engine/observer.h"
+#include "server/engine/recorder.h"
 #include "server/engine/repeat_mismatch.h"
 #include "server/engine/residents.h"
 #include "server/engine/tolerance.h"
@@ -38,6 +39,8 @@ struct EngineOptions {
   // Told of two runs with different bits, asked for or sampled, before the call completes; on the
   // thread that ran it. Null for nobody.
   std::function<void(const RepeatMismatch&)> on_repeat_mismatch;
+  // Is shown every call, but for those of this process itself. Not owned; null for none.
+  CallRecorder* recorder = nullptr;
   // Outputs are filled with this byte before the launch when poisoning is on (tests).
   bool poison_outputs = false;
   // Refuses calls whose inline tensors, or whose reply's tensors and row digests, are above

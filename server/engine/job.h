@@ -14,6 +14,7 @@
 #include "kernels/registry/selector.h"
 #include "server/engine/contract_check.h"
 #include "server/engine/observer.h"
+#include "server/engine/recorder.h"
 #include "server/engine/residents.h"
 
 namespace rlk::server {
@@ -45,6 +46,8 @@ struct Job {
   Clock::time_point (*now)() = nullptr;
   // Run twice by the server's own choice. The caller is told nothing of it unless bits differ.
   bool sampled = false;
+  // Takes the call down; null for none.
+  CallRecorder* recorder = nullptr;
   // Holds a place in the reference pool.
   bool holds_reference = false;
   // steady_clock nanoseconds of the launch, 0 before it: what the watchdog reads.
@@ -55,6 +58,7 @@ struct Job {
   }
 
   const Method& method() const { return *call.method; }
+  bool digests_tensors() const { return recorder != nullptr || call.options.digest_tensors; }
   bool repeats() const { return sampled || call.options.verification == Verification::kRepeat; }
   // What waits in the queue with the call: not what stays on the server anyway.
   int64_t queued_bytes() const { return checked.inline_bytes; }

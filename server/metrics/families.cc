@@ -285,6 +285,13 @@ void Families::AddDeterminism(const Registry& methods_registry) {
   for (size_t i = 0; i < kSkips.size(); ++i) {
     replays_skipped[i] = &skipped.Add({{"reason", kSkips[i]}});
   }
+  recorded = &CounterFamily(registry, "rlk_recorded_calls_total",
+                            "Calls that succeeded and are in the recording.")
+                  .Add({});
+  auto& drops = CounterFamily(registry, "rlk_recording_drops_total",
+                              "Calls that the recording lacks, by what had no room for them.");
+  record_drops[0] = &drops.Add({{"reason", "queue"}});
+  record_drops[1] = &drops.Add({{"reason", "file"}});
 }
 
 void Families::AddComparisons() {

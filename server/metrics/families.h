@@ -107,6 +107,9 @@ struct Families {
   prometheus::Counter* replays = nullptr;
   prometheus::Counter* replay_mismatches = nullptr;
   std::array<prometheus::Counter*, kReplaySkipCount> replays_skipped = {};
+  prometheus::Counter* recorded = nullptr;
+  // [queue 0, file 1]
+  std::array<prometheus::Counter*, 2> record_drops = {};
   std::map<std::string, std::array<prometheus::Counter*, kSelftestResultCount>, std::less<>>
       selftests;
   // [judgment]

@@ -225,6 +225,13 @@ void Metrics::OnSelftest(std::string_view operator_name, SelftestResult result) 
   Increment(found->second[static_cast<size_t>(result)]);
 }
 
+void Metrics::OnRecord(RecordResult result) {
+  const Families& families = impl_->families;
+  Increment(result == RecordResult::kRecorded
+                ? families.recorded
+                : families.record_drops[result == RecordResult::kQueueFull ? 0 : 1]);
+}
+
 void Metrics::OnComparison(const Comparison& comparison) {
   const auto judgment = static_cast<size_t>(comparison.judgment) - 1;
   if (judgment >= kJudgmentCount) return;

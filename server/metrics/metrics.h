@@ -23,6 +23,9 @@ struct BuildLabels {
   std::string version, commit, cuda, architectures;
 };
 
+// What became of a call that was to be recorded.
+enum class RecordResult : uint8_t { kRecorded, kQueueFull, kFileFull };
+
 enum class SelftestResult : uint8_t { kPass = 0, kMismatch = 1, kError = 2 };
 
 class Metrics final : public Observer {
@@ -77,6 +80,7 @@ class Metrics final : public Observer {
   // One that a caller was told of.
   void OnComparison(const Comparison& comparison);
   void OnSelftest(std::string_view operator_name, SelftestResult result);
+  void OnRecord(RecordResult result);
 
   // One line a family: name, type, label names. The committed list is tests/golden/metrics.txt.
   std::string Describe() const;

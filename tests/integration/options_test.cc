@@ -21,6 +21,9 @@ TEST(OptionsTest, DefaultsAreThoseOfTheStructs) {
   EXPECT_EQ(options->watchdog_ms, defaults.watchdog_ms);
   EXPECT_EQ(options->selftest_interval_seconds, defaults.selftest_interval_seconds);
   EXPECT_EQ(options->replay_every, 0);
+  EXPECT_EQ(options->record, "");
+  EXPECT_EQ(options->record_bytes_max, defaults.record_bytes_max);
+  EXPECT_EQ(options->record_queue_bytes_max, defaults.record_queue_bytes_max);
   EXPECT_EQ(options->limits.call_bytes_max, Limits().call_bytes_max);
   EXPECT_EQ(options->limits.inline_bytes_max, Limits().inline_bytes_max);
 }
@@ -83,6 +86,9 @@ TEST(OptionsTest, EachWrongValueNamesFlagValueAndAllowedSet) {
       {{"--keepalive-timeout-ms=x"}, "--keepalive-timeout-ms"},
       {{"--selftest-interval-seconds=often"}, "--selftest-interval-seconds"},
       {{"--replay-every=-1"}, "--replay-every"},
+      {{"--record-tensors=yes"}, "--record-tensors"},
+      {{"--record-bytes-max=0"}, "--record-bytes-max"},
+      {{"--record-queue-bytes-max=0"}, "--record-queue-bytes-max"},
       {{"--log-level=loud"}, "--log-level"},
       {{"--rank-max=9"}, "--rank-max"},
       {{"--rank-max=0"}, "--rank-max"},

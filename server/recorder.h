@@ -1,0 +1,102 @@
+// Takes down the calls of a server in a file (proto/wire/recording.h) on a thread of its own.
+//
+// Callers wait for nothing of it: what the queue or the file has no room for is dropped and
+// counted.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <cstdio>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "proto/wire/recording.h"
+#include "server/engine/recorder.h"
+#include "server/log/log.h"
+#include "server/metrics/metrics.h"
+#include "server/options.h"
+#include "server/rpc/server_facts.h"
+
+namespace rlk::server {
+
+struct RecorderOptions {
+  std::string path;
+  // The bytes of inputs too: calls can then be replayed.
+  bool tensors = false;
+  // Of the file, its end included.
+  int64_t bytes_max = int64_t{1} << 30;
+  // Of what waits to be written.
+  int64_t queue_bytes_max = int64_t{64} << 20;
+};
+
+class Recorder final : public CallRecorder {
+ public:
+  using OnResult = std::function<void(RecordResult)>;
+
+  // Makes the file, readable by its owner alone. INVALID_ARGUMENT naming --record where it is there
+  // already or cannot be made, and removes it again where it is destroyed unused and not closed.
+  // `logger` outlives the recorder. `on_result` may be null.
+  static absl::StatusOr<std::unique_ptr<Recorder>> Make(const RecorderOptions& options,
+                                                        wire::RecordingStart start,
+                                                        const Logger* logger, OnResult on_result);
+  ~Recorder() override;
+
+  bool WantsBytes(const Digest& digest, int64_t bytes) override;
+  void OnCall(const Call& call, const CallResult* result) override;
+
+  // Writes what waits, and the end. Calls after it are not recorded.
+  void Close();
+
+ private:
+  struct Item {
+    wire::RecordedCall call;
+    // Those of call.inputs that are new, with their bytes in C order.
+    std::vector<std::pair<size_t, HostBytes>> tensors;
+    int64_t bytes = 0;
+  };
+
+  Recorder(const RecorderOptions& options, const Logger* logger, OnResult on_result,
+           std::FILE* file);
+  // Under mutex_. Room in the queue and in the file for so many bytes.
+  bool Reserve(int64_t bytes);
+  void Drop(RecordResult why);
+  void Work();
+  absl::Status WriteItem(const Item& item);
+  void Fail(const absl::Status& status);
+
+  const RecorderOptions options_;
+  const Logger* const logger_;
+  const OnResult on_result_;
+  const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+  std::FILE* file_;
+  wire::RecordingWriter writer_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Item> queue_;                     // guarded by mutex_
+  std::set<std::array<uint8_t, 16>> known_;    // guarded by mutex_; digests in file or queue
+  int64_t queued_bytes_ = 0, file_bytes_ = 0;  // guarded by mutex_; the latter with all that waits
+  uint64_t number_ = 0;                        // guarded by mutex_
+  int64_t under_way_ = 0;                      // guarded by mutex_; reserved, not yet in the queue
+  wire::RecordingEnd end_;                     // guarded by mutex_
+  bool full_ = false, failed_ = false;         // guarded by mutex_
+  bool closing_ = false;                       // guarded by mutex_
+  std::thread thread_;
+};
+
+// That of the flags: null where there is none. `metrics` outlives it.
+absl::StatusOr<std::unique_ptr<Recorder>> MakeRecorder(const Options& options,
+                                                       const ServerFacts& facts,
+                                                       const Logger* logger, Metrics* metrics);
+
+}  // namespace rlk::server
