@@ -80,6 +80,12 @@ constexpr char kUsage[] = R"(rlk: calls an rlk server.
       --max-period X            of the sinusoid (default 10000)
       --real-weights            refuse made-up ones
       --out FILE                .md or .json; may be repeated
+  rlk record FILE               what is in a recording, which rlk-server --record FILE wrote
+      --incomplete              also of one that was cut off
+  rlk replay FILE               its calls again: exit code 0 where every call gives the same bits
+      --backend NAME            default: the server selects
+      --stop                    at the first call with other bits
+      --incomplete              also of one that was cut off
   rlk digest FILE[#KEY]|random:...  the digest the server reports for that tensor
   rlk compare LEFT RIGHT        two VALUEs, or a VALUE and a digest: equal, or what differs and how
       --judgment J              parity (default), invariance, accuracy
@@ -208,6 +214,8 @@ const std::vector<Command>& Commands() {
         {"--seed"},
         {"--shards"}}},
       {"chain", RunChain, ChainOptions()},
+      {"record", RunRecord, {{"--incomplete", false}}},
+      {"replay", RunReplay, {{"--backend"}, {"--stop", false}, {"--incomplete", false}}},
   };
   return commands;
 }

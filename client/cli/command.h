@@ -72,5 +72,8 @@ Outcome RunParityInvariance(const Args& args, const std::vector<std::string>& wo
 Outcome RunCheckOperator(const Args& args);
 Outcome RunWeights(const Args& args);
 Outcome RunChain(const Args& args);
+// What is in a recording; its calls, made again.
+Outcome RunRecord(const Args& args);
+Outcome RunReplay(const Args& args);
 
 }  // namespace rlk::cli
