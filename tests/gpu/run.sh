@@ -15,6 +15,7 @@
 #   sanitizer   compute-sanitizer memcheck and racecheck on small cases (150 s)
 #   server      rlk-server with CUDA, called by the command and by the Python client (40 s)
 #   checks      the checks of ParityService on cuda: against golden and cpu, and rows in other layouts (180 s)
+#   replay      every call of a load run twice and recorded, then replayed on cpu: the same bits (200 s)
 #   chain       MiniMax-H3's timestep conditioning stage by stage, against cpu and golden (300 s)
 #   bench       timings beside torch.compile, Triton and a copy (180 s)
 #   linear_bench  the BF16 linear of AdaLN beside cuBLAS and a read of its weights (180 s)
@@ -36,14 +37,14 @@ sections=()
 while (($# > 0)); do
   case "$1" in
     --out) out="${2:?--out needs a folder}"; shift ;;
-    portable | norm | compare | resident | conditioning | law | bf16 | rest | sanitizer | server | checks | chain | bench | norm_bench | \
+    portable | norm | compare | resident | conditioning | law | bf16 | rest | sanitizer | server | checks | replay | chain | bench | norm_bench | \
       conditioning_bench | linear_bench) sections+=("$1") ;;
-    -h | --help) sed -n '2,27s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h | --help) sed -n '2,28s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     *) echo "run.sh: unknown section or option $1" >&2; exit 2 ;;
   esac
   shift
 done
-((${#sections[@]} > 0)) || sections=(portable norm compare resident conditioning law bf16 rest sanitizer server checks chain bench
+((${#sections[@]} > 0)) || sections=(portable norm compare resident conditioning law bf16 rest sanitizer server checks replay chain bench
   norm_bench conditioning_bench linear_bench)
 mkdir -p "$out" || exit 2
 export RLK_GOLDEN_DIR="$root/tests/golden"
@@ -144,6 +145,9 @@ section_server() {
 section_checks() {
   run checks 180 python3 "$here/parity_checks.py" --bin "$root/bin" --out "$out/checks.json"
 }
+section_replay() {
+  run replay 200 python3 -u "$here/replay_check.py" --bin "$root/bin" --out "$out/replay.json"
+}
 section_chain() {
   run chain 300 python3 -u "$here/chain_check.py" --bin "$root/bin" --out "$out/chain.json"
 }
@@ -193,7 +197,7 @@ for line in sys.stdin:
     name, seconds, result = line.rstrip("\n").split("\t")
     results["sections"][name] = {"seconds": int(seconds), "result": result}
 for name in ("bench", "norm_bench", "conditioning_bench", "linear_bench", "resident",
-             "server", "chain"):
+             "server", "replay", "chain"):
     path = os.path.join(out, name + ".json")
     if name in results["sections"] and os.path.exists(path):
         with open(path, encoding="utf-8") as file:
