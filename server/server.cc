@@ -42,6 +42,7 @@
 #include "server/selftest.h"
 #include "server/sessions/random_id.h"
 #include "server/sessions/session_table.h"
+#include "server/start_clock.h"
 #include "server/tensors/tensor_store.h"
 #include "server/unix_socket.h"
 
@@ -73,28 +74,6 @@ constexpr int64_t kParityWaitingMax = 32;
 std::chrono::nanoseconds Seconds(double seconds) {
   return std::chrono::nanoseconds(static_cast<int64_t>(seconds * 1e9));
 }
-
-// Logs how long each phase of the start took.
-class StartClock {
- public:
-  explicit StartClock(const Logger* logger) : logger_(logger) {}
-
-  void Phase(const char* name) {
-    const auto now = steady_clock::now();
-    const std::chrono::duration<double, std::milli> took = now - last_;
-    logger_->Info("start phase", {{"phase", name}, {"milliseconds", took.count()}});
-    last_ = now;
-  }
-
-  double TotalMilliseconds() const {
-    return std::chrono::duration<double, std::milli>(steady_clock::now() - start_).count();
-  }
-
- private:
-  const Logger* const logger_;
-  const steady_clock::time_point start_ = steady_clock::now();
-  steady_clock::time_point last_ = start_;
-};
 
 std::vector<DeviceInfo> Infos(const std::vector<std::unique_ptr<Device>>& devices) {
   std::vector<DeviceInfo> infos;
