@@ -10,7 +10,7 @@ Example::
         print(result.y, result.report.contract)
 
 ``rlk.aio`` has the asyncio client, ``rlk.torch`` differentiable functions for torch, ``rlk.h3`` the
-timestep conditioning of MiniMax-H3 as a chain of calls.
+timestep conditioning of MiniMax-H3 as a chain of calls, ``rlk.reporting`` reports of results.
 """
 
 from __future__ import annotations
@@ -110,6 +110,7 @@ __all__ = [
     "qwen3_next_rms_norm",
     "qwen3_next_rms_norm_backward",
     "random_tensor",
+    "reporting",
     "rms_norm",
     "rms_norm_backward",
     "rms_norm_gated",
@@ -131,6 +132,6 @@ def __getattr__(name: str) -> Any:
         except importlib.metadata.PackageNotFoundError:  # a source tree that is not installed
             return "0+unknown"
     # Loaded when used: not everybody has torch, or wants asyncio.
-    if name in ("aio", "h3", "torch"):
+    if name in ("aio", "h3", "reporting", "torch"):
         return importlib.import_module(f"rlk.{name}")
     raise AttributeError(f"module 'rlk' has no attribute {name!r}")
