@@ -13,7 +13,7 @@ compiled where nvcc is found; tests that need a GPU are skipped without one.
   --full         also: errors in ULP over all 2^32 inputs, long audits, every default architecture,
                  AddressSanitizer and UndefinedBehaviorSanitizer on everything and in a soak of the
                  server, ThreadSanitizer on everything without gRPC, and 10^7 inputs for each fuzz
-                 target
+                 target; pages of reports are opened in Chromium
   --gpu          fail where no GPU is found, rather than skip
   --optional     install torch, transformers and diffusers if pip can, and run the tests that
                  compare with them; without it they run only where these are in .venv already
@@ -142,7 +142,7 @@ install_system_packages() {
   local packages=("${RLK_BUILD_PACKAGES[@]}" libgtest-dev libgmock-dev libbenchmark-dev ccache
     openssl python3-venv shellcheck)
   if ((full)); then
-    packages+=(clang libclang-rt-dev valgrind)
+    packages+=(chromium clang libclang-rt-dev valgrind)
   fi
   install_packages "$logs/apt.log" "${packages[@]}"
 }

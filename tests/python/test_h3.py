@@ -6,12 +6,13 @@ import os
 import pathlib
 import subprocess
 
+import jsonschema
 import numpy as np
 import pytest
 from conftest import Server, find_server
 
 import rlk
-from rlk import h3
+from rlk import h3, reporting
 
 SIZES = (32, 48, 24, 8)  # channels, hidden, embedding, width
 
@@ -97,6 +98,11 @@ def test_the_command_and_python_see_the_same_bits(client, serving, root, manifes
         assert mine.stage == stage["stage"] and stage["verdict"] == "passed"
         digests = {o["output"]: o["digest"] for o in stage["outputs"]}
         assert list(digests.values()) == list(mine.checked.output_digests.values())
+    chapters = reporting.Report("both").add(report).add(theirs).to_dict()["chapters"]
+    mine, printed = (chapter["result"]["runs"][0]["stages"] for chapter in chapters)
+    for stage, other in zip(mine, printed):
+        assert other["checked"]["seconds"] > 0 and stage["checked"]["seconds"] is None
+        assert stage["outputs"] == other["outputs"] and stage["verdict"] == other["verdict"]
     text = out.read_text()
     assert "**Made-up weights** (seed 7)" in text and "| 2 | sinusoid_backward | passed |" in text
 
@@ -133,6 +139,11 @@ def test_names_the_stage_of_a_planted_fault(client, manifest, at):
     report = check(Faulty(client, stage.method), manifest, backward=True, counts=[2])
     assert not report.passed
     assert (report.first.stage, report.first.verdict) == (stage.name, "injected")
+    written = reporting.Report("a fault", server=client.info()).add(report)
+    jsonschema.validate(json.loads(written.json()), reporting.schema())
+    assert f"{stage.name}, output {report.first.output}, injected" in written.markdown().replace(
+        "\\", ""
+    )
     assert report.first.timestep_count == 2
     verdicts = [found.verdict for found in report.counts[2]]
     assert verdicts[:at] == ["passed"] * at and "injected" not in verdicts[at + 1 :]

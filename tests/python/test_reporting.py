@@ -1,5 +1,6 @@
 """Reports of results: JSON by its schema, unknown values, Markdown, and the command."""
 
+import copy
 import json
 import os
 import re
@@ -13,7 +14,9 @@ import report_cases as cases
 from conftest import PACKAGE, find_command
 
 import rlk
-from rlk import _report_schema, reporting
+from rlk import _report_figures, _report_schema, reporting
+from rlk._report_blocks import Figure
+from rlk._report_chapters import chapter_blocks
 from rlk._proto import comparison_pb2
 from rlk.report import record_from_proto
 
@@ -187,6 +190,60 @@ def test_what_is_no_result_is_refused_by_the_name_of_its_field(value, field):
     assert refused.value.field == field and refused.value.allowed
 
 
+PARTS = ("comparison", "on_reference_inputs", "report")
+
+
+def fields(value, path=()):
+    """The places of a value; of a list the first element stands for all. What is a result of its
+    own is looked at once, as one."""
+    for key, item in value.items():
+        yield (*path, key)
+        if path and (key in PARTS or (key == "chain" and "outputs" in path)):
+            continue
+        if isinstance(item, list) and item and isinstance(item[0], dict):
+            yield from fields(item[0], (*path, key, 0))
+        elif isinstance(item, dict):
+            yield from fields(item, (*path, key))
+
+
+@pytest.mark.parametrize("kind", RESULTS)
+def test_what_lacks_a_field_is_refused_or_reported(kind):
+    found = RESULTS[kind]()
+    whole = found if isinstance(found, dict) else found.to_dict()
+    refused = 0
+    for path in fields(whole):
+        damaged = copy.deepcopy(whole)
+        place = damaged
+        for step in path[:-1]:
+            place = place[step]
+        for value in (None, 10**400, [[]], "text"):
+            place[path[-1]] = value
+            try:
+                report = reporting.Report("damaged").add(damaged)
+            except rlk.InvalidArgumentError as error:
+                refused += 1
+                assert error.field.startswith("results[0]") and error.allowed
+                continue
+            assert VALIDATOR.is_valid(json.loads(report.json())), (path, value)
+            assert report.markdown()
+            draw_all(report)
+    assert refused > 20
+
+
+def draw_all(report):
+    """The data of every figure is what its drawing takes."""
+    for chapter in report.to_dict()["chapters"]:
+        for block in chapter_blocks(chapter):
+            if isinstance(block, Figure):
+                key = (block.drawing, repr(block.data))
+                if key not in DRAWN:
+                    DRAWN.add(key)
+                    _report_figures.draw(block.drawing, block.data, "f")
+
+
+DRAWN = set()
+
+
 @pytest.mark.parametrize("kind", RESULTS)
 def test_markdown_has_no_markup_of_its_texts(kind):
     hostile = cases.parity(cases.HOSTILE) if kind == "parity" else RESULTS[kind]()
@@ -234,6 +291,16 @@ def test_positions_follow_masks_and_sequences(client):
     assert [item["tokens"] for item in bins] == [2, 2, 2, 2, 1, 0]
     assert [item["max_abs"] for item in bins] == [0, 0, 0.25, 0.5, 0, None]
     assert bins[2]["mean_abs"] == 0.125 and found.worst[0].position == 3
+
+
+def test_torch_tensors_and_residents_have_profiles(client):
+    torch = pytest.importorskip("torch")
+    x = torch.arange(12, dtype=torch.bfloat16).reshape(3, 4)
+    y = x.clone()
+    y[2, 1] += 1
+    with client.put(x) as held:
+        rows = of(client.compare(held, y), left=held, right=y)["profile"]["rows"]
+    assert [row["mismatched"] for row in rows] == [0, 0, 1] and rows[2]["max_abs"] == 1
 
 
 @pytest.mark.parametrize(
@@ -310,6 +377,7 @@ def test_the_command_and_the_client_give_the_same_chapters(server, client, tmp_p
         "policy": command_json("parity", "policy", *words, one, one, code=0),
         "check": command_json("parity", "check", *words, *norm, "--right=golden",
                               "--judgment=accuracy", code=0),
+        "call": command_json("call", *words, *norm, code=0),
         "invariance": command_json("parity", "invariance", *words, *norm, "--axes=slice", code=0),
     }
     for name, text in printed.items():
@@ -329,6 +397,7 @@ def test_the_command_and_the_client_give_the_same_chapters(server, client, tmp_p
     report.add(client.compare_policy(x, x), label="policy")
     report.add(client.check_parity("rms_norm.forward", right="golden", judgment="accuracy",
                                    **arguments), label="check")
+    report.add(client.call("rms_norm.forward", digests="tensor", **arguments), label="call")
     report.add(client.check_invariance("rms_norm.forward", axes=["slice"], **arguments),
                label="invariance")
     assert without_times(found) == without_times(json.loads(report.json()))

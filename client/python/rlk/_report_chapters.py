@@ -282,24 +282,34 @@ def chain_blocks(chain: Dict[str, Any]) -> List[Block]:
         for s in last["stages"]
     ]
     blocks.append(Figure("stages", title, data, table))
-    for run in chain["runs"]:
-        for stage in run["stages"]:
-            blocks += _failures(run["timesteps"], stage)
+    failures = [
+        failure
+        for run in chain["runs"]
+        for stage in run["stages"]
+        for failure in _failures(run["timesteps"], stage)
+    ]
+    for heading, comparison in failures[:_FAILURES_MAX]:
+        blocks.append(Heading(heading))
+        blocks += comparison_blocks(comparison)
+    if len(failures) > _FAILURES_MAX:
+        left = len(failures) - _FAILURES_MAX
+        blocks.append(Note(f"{left} more comparisons failed; the report's JSON has them all."))
     return blocks
 
 
-def _failures(count: Any, stage: Dict[str, Any]) -> List[Block]:
-    blocks: List[Block] = []
+def _failures(count: Any, stage: Dict[str, Any]) -> List[Tuple[str, Dict[str, Any]]]:
+    """Comparisons that failed; on the same inputs both are one."""
+    found = []
     for output in stage["outputs"]:
-        for part, words in (("chain", "in the chain"), ("on_reference_inputs", _ALONE)):
-            if not output[part]["passed"]:
-                where = f"T = {show(count)}, {show(stage['stage'])} {show(output['output'])}"
-                blocks.append(Heading(f"{where}, {words}"))
-                blocks += comparison_blocks(output[part])
-    return blocks
+        where = f"T = {show(count)}, {show(stage['stage'])} {show(output['output'])}"
+        if not output["chain"]["passed"]:
+            found.append((f"{where}, in the chain", output["chain"]))
+        if not output["on_reference_inputs"]["passed"] and not stage["same_inputs"]:
+            found.append((f"{where}, on the reference's inputs", output["on_reference_inputs"]))
+    return found
 
 
-_ALONE = "on the reference's inputs"
+_FAILURES_MAX = 12
 _SIZES = ("channels", "hidden", "embedding", "width")
 
 

@@ -61,12 +61,9 @@ class _Schema:
             if descriptor is call_pb2.CallReport.DESCRIPTOR:
                 self.definitions[name] = self._call()
             else:
-                needed = values.NEEDED.get(descriptor.full_name, ())
+                needed = values.needed(descriptor)
                 self.definitions[name] = _object(
-                    {
-                        field.name: self._field(field, field.name in needed)
-                        for field in descriptor.fields
-                    }
+                    {f.name: self._field(f, f.name in needed) for f in descriptor.fields}
                 )
         return {"$ref": f"#/$defs/{name}"}
 
@@ -116,7 +113,7 @@ class _Schema:
         stage = _object(
             {
                 "stage": _TEXT,
-                "verdict": {"enum": ["passed", "injected", "inherited", None]},
+                "verdict": {"enum": [*values.VERDICTS, None]},
                 "same_inputs": _FLAG,
                 "outputs": _list(output),
                 "checked": call,

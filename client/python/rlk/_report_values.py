@@ -27,15 +27,22 @@ KINDS: Dict[str, Tuple[str, ...]] = {
     "chain": ("rows_that_differ", "through_client_differs"),
     "call": ("contract", "kernel", "device"),
 }
+VERDICTS = ("passed", "injected", "inherited")  # of a chain's stages
 NON_FINITE = ("NaN", "Infinity", "-Infinity")
 _INTEGERS = (FieldDescriptor.CPPTYPE_INT32, FieldDescriptor.CPPTYPE_INT64)
 # A message without these says nothing.
 NEEDED = {
     "rlk.v1.Comparison": ("judgment", "passed", "difference"),
     "rlk.v1.ChainJudgment": ("passed",),
+    "rlk.v1.PolicyComparison": ("chain",),
     "rlk.v1.CheckParityResponse": ("passed",),
     "rlk.v1.OutputVerdict": ("passed",),
     "rlk.v1.CheckInvarianceResponse": ("passed",),
+    # Of lists, whose elements are whole.
+    "rlk.v1.UlpBucket": ("*",),
+    "rlk.v1.RowCount": ("*",),
+    "rlk.v1.PolicyToken": ("*",),
+    "rlk.v1.AxisCoordinate": ("*",),
 }
 # Numbers and texts whose default means that nobody has said it.
 _UNSAID = {
@@ -106,9 +113,17 @@ def number(value: Any, path: str) -> Any:
             raise refuse(path, value, "a number that is no text")
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise refuse(path, value, "a number")
+    if isinstance(value, int):
+        return _integer(value, path)
     if math.isfinite(value):
         return value
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _integer(value: Any, path: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not -(2**63) <= value < 2**63:
+        raise refuse(path, value, "an integer of 64 bits")
+    return value
 
 
 def _scalar(field: Any, value: Any, path: str) -> Any:
@@ -126,9 +141,7 @@ def _scalar(field: Any, value: Any, path: str) -> Any:
     if kind == FieldDescriptor.CPPTYPE_STRING:
         return text(value, path)
     if kind in _INTEGERS:
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise refuse(path, value, "an integer")
-        return value
+        return _integer(value, path)
     return number(value, path)
 
 
@@ -159,13 +172,19 @@ def _field(field: Any, value: Any, path: str) -> Any:
     return _scalar(field, value, path)
 
 
+def needed(descriptor: Any) -> Tuple[str, ...]:
+    """The fields that a message is nothing without."""
+    found = NEEDED.get(descriptor.full_name, ())
+    return tuple(field.name for field in descriptor.fields) if found == ("*",) else found
+
+
 def message(descriptor: Any, value: Any, path: str) -> Dict[str, Any]:
     """The fields of a message, each as its type wants it. Fields of a newer server are left out."""
     special = _SPECIAL.get(descriptor.full_name)
     if special is not None:
         return special(value, path)
     found = mapping(value, path)
-    for name in NEEDED.get(descriptor.full_name, ()):
+    for name in needed(descriptor):
         if found.get(name) is None:
             raise refuse(f"{path}.{name}", None, "a value; without it nothing is known")
     plain = {
@@ -199,8 +218,8 @@ def _comparison_rule(comparison: Dict[str, Any]) -> None:
     compared = (comparison["counts"] or {}).get("compared")
     empty = shape is not None and 0 in shape
     if not compared and not empty:
-        counts = {"compared": compared}
-        comparison["counts"] = {**dict.fromkeys(comparison["counts"] or ()), **counts}
+        if comparison["counts"]:
+            _forget(comparison["counts"], *(n for n in comparison["counts"] if n != "compared"))
         comparison["ulp"] = comparison["magnitude"] = None
         _forget(comparison["rows"], "mismatched", "worst", "counted")
         _forget(comparison["rule"], "outside", "worst_excess", "worst_index")
@@ -434,12 +453,19 @@ def _stage(value: Any, path: str) -> Dict[str, Any]:
     same = stage.get("same_inputs")
     return {
         "stage": text(stage.get("stage"), path),
-        "verdict": text(stage.get("verdict"), path),
+        "verdict": _verdict(stage.get("verdict"), path),
         "same_inputs": same if isinstance(same, bool) else None,
         "outputs": outputs,
         "checked": checked,
         "reference": reference,
     }
+
+
+def _verdict(value: Any, path: str) -> Optional[str]:
+    if value not in (None, *VERDICTS):
+        raise refuse(f"{path}.verdict", value, ", ".join(VERDICTS))
+    found: Optional[str] = value
+    return found
 
 
 def _timed(value: Any, path: str) -> Dict[str, Any]:
