@@ -120,6 +120,17 @@ def info(dirty=None):
     return record_from_proto(made)
 
 
+def digests():
+    """What the command prints of the tensors of two servers."""
+    sides = {
+        name: {"address": address, "handle": "handle:" + "ab" * 16, "dtype": "F32",
+               "shape": [4, 8], "digest": "xxh3-tree4k-v1:" + digit * 32}
+        for name, address, digit in (("left", "a:1", "1"), ("right", "b:2", "2"))
+    }
+    return {"equal": False, **sides, "rows": 4, "different_rows": 1, "first_different_row": 2,
+            "comparison": comparison().to_dict()}
+
+
 def chain():
     """What the command prints of a chain whose second stage differs by its own fault."""
     same = comparison_message()

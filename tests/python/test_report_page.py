@@ -14,7 +14,6 @@ import threading
 import numpy as np
 import pytest
 import report_cases as cases
-
 from rlk import _report_figures, reporting
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
@@ -40,6 +39,7 @@ def page():
     report.add(cases.parity(cases.HOSTILE), label="parity")
     report.add(cases.invariance(), label="layouts")
     report.add(cases.chain(), label="chain")
+    report.add(cases.digests(), label="digests")
     report.add(cases.parity(cases.HOSTILE).left.methods[0].report, label="call")
     return report.html()
 

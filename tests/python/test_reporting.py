@@ -11,13 +11,12 @@ import jsonschema
 import numpy as np
 import pytest
 import report_cases as cases
-from conftest import PACKAGE, find_command
-
 import rlk
+from conftest import PACKAGE, find_command
 from rlk import _report_figures, _report_schema, reporting
+from rlk._proto import comparison_pb2
 from rlk._report_blocks import Figure
 from rlk._report_chapters import chapter_blocks
-from rlk._proto import comparison_pb2
 from rlk.report import record_from_proto
 
 SCHEMA = reporting.schema()
@@ -28,6 +27,7 @@ RESULTS = {
     "parity": cases.parity,
     "invariance": cases.invariance,
     "chain": cases.chain,
+    "digests": cases.digests,
 }
 
 
@@ -129,6 +129,12 @@ def test_supports_that_nobody_declared_are_unknown():
     message.rollout_support.top_k = 5
     support = of(record_from_proto(message))["result"]["rollout_support"]
     assert (support["top_k"], support["temperature"], support["after_processors"]) == (5, None, False)
+
+
+def test_handles_of_tensors_are_not_told():
+    report = reporting.Report("one").add(cases.digests())
+    for text in (report.json(), report.markdown()):
+        assert "handle" not in text and "b:2" in text
 
 
 def test_policies_without_a_token_have_no_figures():

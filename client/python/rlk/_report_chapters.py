@@ -309,8 +309,26 @@ def _failures(count: Any, stage: Dict[str, Any]) -> List[Tuple[str, Dict[str, An
     return found
 
 
-_FAILURES_MAX = 12
+_FAILURES_MAX = 12  # in a page: each has figures
 _SIZES = ("channels", "hidden", "embedding", "width")
+
+
+def digests_blocks(digests: Dict[str, Any]) -> List[Block]:
+    """Tensors of two servers, by their digests."""
+    facts = []
+    for name in ("left", "right"):
+        side = digests[name]
+        shape = UNKNOWN if side["shape"] is None else f"[{', '.join(map(str, side['shape']))}]"
+        facts.append((f"{name}, of", show(side["address"])))
+        facts.append((name, f"{show(side['dtype'])} {shape}, digest {show(side['digest'])}"))
+    if not digests["passed"]:
+        facts.append(("rows that differ", share(digests["different_rows"], digests["rows"])))
+        facts.append(("first", show(digests["first_different_row"])))
+    blocks: List[Block] = [Facts(tuple(facts))]
+    if digests["comparison"] is not None:
+        blocks.append(Heading("The first row that differs"))
+        blocks += comparison_blocks(digests["comparison"])
+    return blocks
 
 
 def chapter_blocks(chapter: Dict[str, Any]) -> List[Block]:
@@ -328,4 +346,5 @@ _BLOCKS = {
     "invariance": invariance_blocks,
     "chain": chain_blocks,
     "call": call_blocks,
+    "digests": digests_blocks,
 }

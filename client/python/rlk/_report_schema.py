@@ -106,6 +106,20 @@ class _Schema:
             return _NUMBER
         return {"type": "integer"} if needed else _INTEGER
 
+    def digests(self) -> Dict[str, Any]:
+        side = {name: _TEXT for name in ("address", "dtype", "digest")}
+        shape = _or_null(_list({"type": "integer"}))
+        rows = {name: _INTEGER for name in ("rows", "different_rows", "first_different_row")}
+        return _object(
+            {
+                "passed": {"type": "boolean"},
+                "left": _object({**side, "shape": shape}),
+                "right": _object({**side, "shape": shape}),
+                **rows,
+                "comparison": _or_null(self.message(values.MESSAGES["comparison"])),
+            }
+        )
+
     def chain(self) -> Dict[str, Any]:
         comparison = self.message(values.MESSAGES["comparison"])
         call = _object({"seconds": _NUMBER, "report": self.message(call_pb2.CallReport.DESCRIPTOR)})
@@ -156,7 +170,8 @@ def build() -> Dict[str, Any]:
     made = _Schema()
     results = {kind: made.message(message) for kind, message in values.MESSAGES.items()}
     made.definitions["Chain"] = made.chain()
-    results["chain"] = {"$ref": "#/$defs/Chain"}
+    made.definitions["Digests"] = made.digests()
+    results.update({kind: {"$ref": f"#/$defs/{kind.title()}"} for kind in ("chain", "digests")})
     chapters = []
     for kind in values.KINDS:
         chapters.append(

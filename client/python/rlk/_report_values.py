@@ -26,6 +26,7 @@ KINDS: Dict[str, Tuple[str, ...]] = {
     "invariance": ("axes", "side"),
     "chain": ("rows_that_differ", "through_client_differs"),
     "call": ("contract", "kernel", "device"),
+    "digests": ("equal", "left", "right"),
 }
 VERDICTS = ("passed", "injected", "inherited")  # of a chain's stages
 NON_FINITE = ("NaN", "Infinity", "-Infinity")
@@ -114,13 +115,14 @@ def number(value: Any, path: str) -> Any:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise refuse(path, value, "a number")
     if isinstance(value, int):
-        return _integer(value, path)
+        return integer(value, path)
     if math.isfinite(value):
         return value
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
-def _integer(value: Any, path: str) -> int:
+def integer(value: Any, path: str) -> int:
+    """An integer of the API."""
     if isinstance(value, bool) or not isinstance(value, int) or not -(2**63) <= value < 2**63:
         raise refuse(path, value, "an integer of 64 bits")
     return value
@@ -141,7 +143,7 @@ def _scalar(field: Any, value: Any, path: str) -> Any:
     if kind == FieldDescriptor.CPPTYPE_STRING:
         return text(value, path)
     if kind in _INTEGERS:
-        return _integer(value, path)
+        return integer(value, path)
     return number(value, path)
 
 
@@ -310,7 +312,7 @@ def _verification(value: Any, path: str) -> Optional[Dict[str, Any]]:
     return plain if plain["verification"] is not None else None
 
 
-def _call(value: Any, path: str) -> Dict[str, Any]:
+def call(value: Any, path: str) -> Dict[str, Any]:
     """A call's report: of a reply, of a check, or of the command, which differ in form."""
     found = dict(mapping(value, path))
     digests = {n: _digests(found.pop(n, None), f"{path}.{n}") for n in _DIGESTS}
@@ -335,7 +337,7 @@ def _call(value: Any, path: str) -> Dict[str, Any]:
 
 
 _DIGESTS = ("input_digests", "output_digests")
-_SPECIAL: Dict[str, Callable[[Any, str], Dict[str, Any]]] = {"rlk.v1.CallReport": _call}
+_SPECIAL: Dict[str, Callable[[Any, str], Dict[str, Any]]] = {"rlk.v1.CallReport": call}
 _RULES: Dict[str, Callable[[Dict[str, Any]], None]] = {
     "rlk.v1.ComparedTensor": _tensor_rule,
     "rlk.v1.Comparison": _comparison_rule,
@@ -379,110 +381,3 @@ def server(value: Any, path: str = "server") -> Dict[str, Any]:
     kept = {name: found.get(name) for name in ("server_id", "provenance", "devices")}
     whole = message(server_pb2.GetInfoResponse.DESCRIPTOR, kept, path)
     return {name: whole[name] for name in kept}
-
-
-def chain(value: Any, path: str) -> Dict[str, Any]:
-    """A chain's result: of ``rlk.h3.check_chain``, or of ``rlk chain h3 --json``."""
-    found = mapping(value, path)
-    runs = found.get("runs")
-    if runs is None:
-        counts = mapping(found.get("counts"), f"{path}.counts")
-        runs = [{"timesteps": count, "stages": counts[count]} for count in counts]
-    weights = mapping(found.get("weights") or {"synthetic": found.get("synthetic")}, path)
-    first = found.get("first_difference", found.get("first"))
-    values = items(found.get("values", found.get("timesteps")), f"{path}.values")
-    return {
-        "passed": found.get("passed")
-        if isinstance(found.get("passed"), bool)
-        else not (first or found["rows_that_differ"] or found["through_client_differs"]),
-        "weights": {
-            **{n: text(weights.get(n), path) for n in ("manifest", "manifest_sha256", "synthetic")},
-            **{
-                n: number(weights.get(n), path)
-                for n in ("channels", "hidden", "embedding", "width")
-            },
-        },
-        **{
-            n: text(found.get(n), path) for n in ("server", "version", "provenance_id", "reference")
-        },
-        "values": [number(value, f"{path}.values") for value in values],
-        "first_difference": _finding(first, path) if first else None,
-        "rows_compared": number(found.get("rows_compared"), path),
-        "rows_that_differ": [text(t, path) for t in items(found["rows_that_differ"], path)],
-        "digests_compared": number(found.get("digests_compared"), path),
-        "through_client_differs": [
-            text(t, path) for t in items(found["through_client_differs"], path)
-        ],
-        "runs": [_run(run, f"{path}.runs[{at}]") for at, run in enumerate(items(runs, path))],
-    }
-
-
-def _finding(value: Any, path: str) -> Dict[str, Any]:
-    found = mapping(value, f"{path}.first_difference")
-    return {
-        **{name: text(found.get(name), path) for name in ("stage", "output", "verdict")},
-        "timesteps": number(found.get("timesteps", found.get("timestep_count")), path),
-    }
-
-
-def _run(value: Any, path: str) -> Dict[str, Any]:
-    run = mapping(value, path)
-    stages = items(run.get("stages"), path)
-    return {
-        "timesteps": number(run.get("timesteps"), path),
-        "stages": [_stage(stage, f"{path}.stages[{at}]") for at, stage in enumerate(stages)],
-    }
-
-
-def _stage(value: Any, path: str) -> Dict[str, Any]:
-    stage = mapping(value, path)
-    checked = _timed(stage.get("chain", stage.get("checked")), f"{path}.chain")
-    reference = _timed(stage.get("reference"), f"{path}.reference")
-    outputs = []
-    for at, item in enumerate(items(stage.get("outputs"), path)):
-        here = f"{path}.outputs[{at}]"
-        output = mapping(item, here)
-        alone = output.get("on_reference_inputs", output.get("alone"))
-        outputs.append(
-            {
-                "output": text(output.get("output", output.get("name")), here),
-                "chain": message(MESSAGES["comparison"], output.get("chain"), f"{here}.chain"),
-                "on_reference_inputs": message(MESSAGES["comparison"], alone, f"{here}.alone"),
-            }
-        )
-    same = stage.get("same_inputs")
-    return {
-        "stage": text(stage.get("stage"), path),
-        "verdict": _verdict(stage.get("verdict"), path),
-        "same_inputs": same if isinstance(same, bool) else None,
-        "outputs": outputs,
-        "checked": checked,
-        "reference": reference,
-    }
-
-
-def _verdict(value: Any, path: str) -> Optional[str]:
-    if value not in (None, *VERDICTS):
-        raise refuse(f"{path}.verdict", value, ", ".join(VERDICTS))
-    found: Optional[str] = value
-    return found
-
-
-def _timed(value: Any, path: str) -> Dict[str, Any]:
-    """A call of a chain; the command times it."""
-    call = mapping(value, path)
-    report = call.get("report", call)
-    return {"seconds": number(call.get("seconds"), path), "report": _call(report, path)}
-
-
-def result(value: Any, path: str) -> Tuple[str, Dict[str, Any]]:
-    """The kind of a result, and its values."""
-    found = plain(value)
-    if isinstance(found, Mapping) and "report" in found and kind_of(found) is None:
-        found = found["report"]  # of rlk call --json, or an rlk.CallResult
-    kind = kind_of(found)
-    if kind is None:
-        raise refuse(path, found, "a result: " + ", ".join(KINDS))
-    if kind == "chain":
-        return kind, chain(found, path)
-    return kind, message(MESSAGES[kind], found, path)

@@ -23,7 +23,7 @@ import sys
 from typing import Any, Dict, List, Optional, Sequence, Union
 
 import rlk
-from rlk import _report_profiles, _report_renderings, _report_values
+from rlk import _report_profiles, _report_renderings, _report_results, _report_values
 from rlk._codec import CallResult
 from rlk.errors import InvalidArgumentError, RlkError
 
@@ -86,7 +86,7 @@ class Report:
         """
         path = f"results[{len(self._chapters)}]"
         value = result.report if isinstance(result, CallResult) else result
-        kind, found = _report_values.result(value, path)
+        kind, found = _report_results.result(value, path)
         chapter: Dict[str, Any] = {
             "kind": kind,
             "label": kind if label is None else _report_values.text(label, "label"),
