@@ -14,6 +14,7 @@ import threading
 import numpy as np
 import pytest
 import report_cases as cases
+
 from rlk import _report_figures, reporting
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
@@ -34,7 +35,7 @@ def page():
                dtype=np.float32))
     report.add(cases.comparison(), label="without tensors")
     report.add(cases.policy(), label="policy", rollout=np.zeros((2, 3), np.float32),
-               trainer=np.full((2, 3), 0.125, np.float32))
+               trainer=np.full((2, 3), 4e-3, np.float64))
     report.add(cases.policy(), label="policy without tensors")
     report.add(cases.parity(cases.HOSTILE), label="parity")
     report.add(cases.invariance(), label="layouts")

@@ -11,8 +11,9 @@ import jsonschema
 import numpy as np
 import pytest
 import report_cases as cases
-import rlk
 from conftest import PACKAGE, find_command
+
+import rlk
 from rlk import _report_figures, _report_schema, reporting
 from rlk._proto import comparison_pb2
 from rlk._report_blocks import Figure
@@ -307,6 +308,15 @@ def test_torch_tensors_and_residents_have_profiles(client):
     with client.put(x) as held:
         rows = of(client.compare(held, y), left=held, right=y)["profile"]["rows"]
     assert [row["mismatched"] for row in rows] == [0, 0, 1] and rows[2]["max_abs"] == 1
+
+
+def test_log_probabilities_are_those_that_were_compared(client):
+    x = -np.ones(4, np.float32)
+    found = client.compare_policy(x, x - np.float32(0.5))
+    with pytest.raises(rlk.InvalidArgumentError) as refused:
+        reporting.Report("one").add(found, rollout=x, trainer=x - np.float32(0.25))
+    assert refused.value.field == "trainer" and refused.value.allowed == "0.5"
+    assert of(found, rollout=x, trainer=x - np.float32(0.5))["positions"][0]["max_abs"] == 0.5
 
 
 @pytest.mark.parametrize(

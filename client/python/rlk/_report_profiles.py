@@ -123,6 +123,9 @@ def positions(
     wide = [array.reshape(-1).astype(np.float64) for array in pair]
     active &= np.isfinite(wide[0]) & np.isfinite(wide[1])
     size = np.abs(wide[1][active] - wide[0][active])
+    largest = (policy["difference"] or {}).get("max_abs")
+    if largest is not None and size.size and float(size.max()) != largest:
+        raise _other("trainer", repr(float(size.max())), repr(largest), "another largest |d|")
     where = place[active]
     edges = _edges(int(place.max()) + 1 if place.size else 0)
     found = []
