@@ -11,11 +11,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 import tempfile
 
-from server_check import Server
+from server_check import Server, rlk
 
 # (name, how the weights are made, reference, T)
 RUNS = (
@@ -25,15 +24,6 @@ RUNS = (
     # The reference takes the CPU a good part of a minute.
     ("full", ["--full"], "golden", "1"),
 )
-
-
-def command(binary: str, *arguments: str) -> tuple[int, dict]:
-    done = subprocess.run([binary, *arguments, "--json"], capture_output=True, text=True,
-                          check=False)
-    try:
-        return done.returncode, json.loads(done.stdout)
-    except ValueError:
-        return done.returncode or 1, {"error": done.stderr[-2000:]}
 
 
 def seconds(report: dict) -> dict:
@@ -50,10 +40,10 @@ def check(binary: str, server: str, folder: str, run: tuple) -> dict:
     manifest = weights + ".json"
     if not os.path.exists(manifest):
         for words in (["synthetic", weights, *size], ["prepare", weights, "--out", manifest]):
-            code, answer = command(binary, "weights", *words)
+            code, answer = rlk(binary, "weights", *words)
             if code != 0:
                 return {"passed": False, "answer": answer}
-    code, report = command(binary, "chain", "h3", "--weights", manifest, "--folder", name,
+    code, report = rlk(binary, "chain", "h3", "--weights", manifest, "--folder", name,
                            "--backward", "--reference", reference, "--timesteps", counts,
                            "--server", server)
     if "runs" not in report:

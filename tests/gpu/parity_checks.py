@@ -9,11 +9,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 import tempfile
 
-from server_check import Server
+from server_check import Server, rlk
 
 # Rows that are no multiple of anything, and sizes with a tail.
 SOFTCAP = ["x=random:37x1027:{dtype}:7:30", "softcap=30"]
@@ -45,16 +44,6 @@ OPERATORS = {
 }
 
 
-def run(binary: str, server: str, *arguments: str) -> tuple[bool, dict]:
-    """Whether the command passed, and its JSON."""
-    done = subprocess.run([binary, *arguments, "--server", server, "--json"], capture_output=True,
-                          text=True, timeout=120, check=False)
-    try:
-        return done.returncode == 0, json.loads(done.stdout)
-    except ValueError:
-        return False, {"error": done.stderr[-2000:]}
-
-
 def words(call: tuple[str, list[str], str]) -> list[str]:
     method, given, dtype = call
     return [method, *(word.replace("{dtype}", dtype) for word in given), "--check-grad"]
@@ -78,7 +67,8 @@ def main() -> int:
         checks += [["parity", "invariance", *words(call), "--backend", "cuda", "--repeats", "100"]
                    for call in CALLS]
         for arguments in checks:
-            passed, answer = run(binary, server.address, *arguments)
+            code, answer = rlk(binary, *arguments, "--server", server.address, timeout=120)
+            passed = code == 0
             results.append({"arguments": arguments, "passed": passed,
                             "answer": None if passed else answer})
             failed += not passed

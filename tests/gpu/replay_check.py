@@ -11,24 +11,15 @@ import argparse
 import json
 import os
 import re
-import subprocess
 import sys
 import tempfile
 import urllib.request
 
-from server_check import Server
+from server_check import Server, rlk
 
 CALLS = 2000
+LIMIT = 150  # seconds of a command
 MIX = "small,softcap,softcap_backward,rms_norm,rms_norm_backward,det_linear,resident,resident_norm"
-
-
-def run(binary: str, *arguments: str) -> tuple[int, dict, str]:
-    done = subprocess.run([binary, *arguments, "--json"], capture_output=True, text=True,
-                          timeout=150, check=False)
-    try:
-        return done.returncode, json.loads(done.stdout), done.stderr
-    except ValueError:
-        return done.returncode, {}, done.stderr
 
 
 def series(text: str, name: str) -> float:
@@ -42,7 +33,7 @@ def main() -> int:
     parser.add_argument("--out", required=True)
     parser.add_argument("--backend", default="cuda")
     options = parser.parse_args()
-    rlk, program = (os.path.join(options.bin, name) for name in ("rlk", "rlk-server"))
+    binary, program = (os.path.join(options.bin, name) for name in ("rlk", "rlk-server"))
     failures: list[str] = []
 
     def expect(truth: bool, what: str, *facts: object) -> None:
@@ -58,9 +49,9 @@ def main() -> int:
         first = Server(program, one, ["--replay-every=1", f"--record={recording}",
                                       "--record-tensors=true", "--selftest-interval-seconds=0",
                                       f"--backends={options.backend}"])
-        code, _, errors = run(rlk, "bench", "load", "--server", first.address, f"--mix={MIX}",
-                              f"--calls={CALLS}", "--clients=4", "--warm-up=0")
-        expect(code == 0, f"{CALLS} calls on {options.backend}", errors[-2000:])
+        code, load = rlk(binary, "bench", "load", "--server", first.address, f"--mix={MIX}",
+                         f"--calls={CALLS}", "--clients=4", "--warm-up=0", timeout=LIMIT)
+        expect(code == 0, f"{CALLS} calls on {options.backend}", load.get("error"))
         with urllib.request.urlopen(f"http://{first.addresses['metrics']}/metrics") as answer:
             text = answer.read().decode()
         replays = series(text, "rlk_replays_total")
@@ -69,13 +60,13 @@ def main() -> int:
         expect(series(text, "rlk_replay_mismatches_total") == 0, "both runs gave the same bits")
         expect(recorded >= CALLS, "every call was recorded", recorded)
         expect(first.stop() == 0, "the first server ended well")
-        code, contents, errors = run(rlk, "record", recording)
+        code, contents = rlk(binary, "record", recording, timeout=LIMIT)
         whole = code == 0 and contents.get("complete") is True
-        expect(whole, "the recording is whole", errors[-2000:])
+        expect(whole, "the recording is whole", contents.get("error"))
         second = Server(program, two, ["--backends=cpu", "--selftest-interval-seconds=0"])
-        code, replay, errors = run(rlk, "replay", recording, "--server", second.address)
+        code, replay = rlk(binary, "replay", recording, "--server", second.address, timeout=LIMIT)
         expect(code == 0, "cpu gives the bits that were recorded",
-               json.dumps(replay.get("first_different"), indent=1), errors[-2000:])
+               json.dumps(replay.get("first_different"), indent=1), replay.get("error"))
         expect(replay.get("equal") == contents.get("calls"), "all of them were replayed", replay)
         expect(second.stop() == 0, "the second server ended well")
     with open(options.out, "w", encoding="utf-8") as file:

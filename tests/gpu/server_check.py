@@ -54,6 +54,16 @@ class Server:
         return self.process.wait(timeout=30)
 
 
+def rlk(binary: str, *arguments: str, timeout: float | None = None) -> tuple[int, dict]:
+    """The command's exit code and its JSON; without JSON not 0, and the end of what it said."""
+    done = subprocess.run([binary, *arguments, "--json"], capture_output=True, text=True,
+                          timeout=timeout, check=False)
+    try:
+        return done.returncode, json.loads(done.stdout)
+    except ValueError:
+        return done.returncode or 1, {"error": done.stderr[-2000:]}
+
+
 def command(binary: str, *arguments: str) -> dict:
     done = subprocess.run([binary, *arguments, "--json"], capture_output=True, text=True,
                           timeout=60, check=False)
