@@ -55,6 +55,13 @@ class Median {
   std::vector<double> values_;
 };
 
+absl::StatusOr<client::Tensor> Filled(int64_t bytes, float value) {
+  RLK_ASSIGN_OR_RETURN(client::Tensor tensor,
+                       client::Tensor::Allocate(DType::kF32, std::vector<int64_t>{bytes / 4}));
+  std::ranges::fill(tensor.mutable_as<float>(), value);
+  return tensor;
+}
+
 // One size after the other; within a size, all ways alternate, so that they see the same load. The
 // calls that carry no tensor of that size come after these, with a small call between them: caches
 // and memory that large transfers have just left would be counted as theirs.
@@ -64,12 +71,8 @@ class TransportBench {
       : client_(client), unary_(unary), seconds_(seconds) {}
 
   absl::StatusOr<Row> Run(int64_t bytes) {
-    RLK_ASSIGN_OR_RETURN(client::Tensor tensor,
-                         client::Tensor::Allocate(DType::kF32, std::vector<int64_t>{bytes / 4}));
-    RLK_ASSIGN_OR_RETURN(client::Tensor back,
-                         client::Tensor::Allocate(DType::kF32, std::vector<int64_t>{bytes / 4}));
-    std::fill_n(tensor.mutable_as<float>().data(), bytes / 4, 0.5f);
-    std::fill_n(back.mutable_as<float>().data(), bytes / 4, 0.0f);
+    RLK_ASSIGN_OR_RETURN(const client::Tensor tensor, Filled(bytes, 0.5f));
+    RLK_ASSIGN_OR_RETURN(client::Tensor back, Filled(bytes, 0.0f));
     RLK_ASSIGN_OR_RETURN(const SocketSink sink, SocketSink::Start(bytes));
     RLK_ASSIGN_OR_RETURN(const client::ResidentTensor x, client_.Put(tensor.ref()));
     RLK_ASSIGN_OR_RETURN(client::ResidentTensor y, client_.Put(tensor.ref()));
@@ -81,13 +84,16 @@ class TransportBench {
   }
 
  private:
+  bool GoesOn(int round, Clock::time_point begin) const {
+    return round < kRoundsMax && (round < kRoundsMin || Since(begin) < seconds_);
+  }
+
   absl::Status Transfers(const client::Tensor& tensor, client::Tensor& back, const SocketSink& sink,
                          Row& row) {
     const int64_t bytes = row.bytes;
     Median memcpy, socket, unary, put, get, inline_call;
     const auto begin = Clock::now();
-    for (int round = 0; round < kRoundsMax && (round < kRoundsMin || Since(begin) < seconds_);
-         ++round) {
+    for (int round = 0; GoesOn(round, begin); ++round) {
       memcpy.Add(MemcpySeconds(tensor.bytes(), back.mutable_bytes()));
       RLK_ASSIGN_OR_RETURN(const double bare, sink.Send(tensor.bytes()));
       socket.Add(bare);
@@ -112,14 +118,10 @@ class TransportBench {
   }
 
   absl::Status Calls(const client::ResidentTensor& x, client::ResidentTensor& y, Row& row) {
-    RLK_ASSIGN_OR_RETURN(
-        client::Tensor tensor,
-        client::Tensor::Allocate(DType::kF32, std::vector<int64_t>{kSmallBytes / 4}));
-    std::fill_n(tensor.mutable_as<float>().data(), kSmallBytes / 4, 0.5f);
+    RLK_ASSIGN_OR_RETURN(const client::Tensor tensor, Filled(kSmallBytes, 0.5f));
     Median small_call, resident;
     const auto begin = Clock::now();
-    for (int round = 0; round < kRoundsMax && (round < kRoundsMin || Since(begin) < seconds_);
-         ++round) {
+    for (int round = 0; GoesOn(round, begin); ++round) {
       RLK_ASSIGN_OR_RETURN(const double call, Inline(tensor));
       small_call.Add(call);
       RLK_ASSIGN_OR_RETURN(const double wall, Resident(x, y));

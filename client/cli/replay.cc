@@ -25,11 +25,6 @@ client::Attribute AttributeOf(const wire::RecordedAttribute& recorded) {
   return recorded.integer;
 }
 
-bool HasAll(const wire::RecordingReader& recording, const wire::RecordedCall& call) {
-  return std::all_of(call.inputs.begin(), call.inputs.end(),
-                     [&](const auto& input) { return recording.Has(input); });
-}
-
 absl::StatusOr<client::CallResult> CallAgain(const client::Client& client,
                                              const wire::RecordingReader& recording,
                                              const wire::RecordedCall& call,
@@ -81,6 +76,11 @@ absl::StatusOr<std::unique_ptr<RecordingFile>> RecordingFile::Open(const std::st
   return opened;
 }
 
+bool HasInputs(const wire::RecordingReader& recording, const wire::RecordedCall& call) {
+  return std::all_of(call.inputs.begin(), call.inputs.end(),
+                     [&](const auto& input) { return recording.Has(input); });
+}
+
 int64_t ReplayResult::refused_calls() const {
   int64_t calls = 0;
   for (const auto& [reason, count] : refused) calls += count;
@@ -94,7 +94,7 @@ absl::StatusOr<ReplayResult> Replay(const client::Client& client, wire::Recordin
     RLK_ASSIGN_OR_RETURN(std::optional<wire::RecordedCall> call, recording.Next());
     if (!call) return replay;
     ++replay.calls;
-    if (!HasAll(recording, *call)) {
+    if (!HasInputs(recording, *call)) {
       ++replay.without_tensors;
       continue;
     }

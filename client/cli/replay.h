@@ -79,6 +79,9 @@ struct ReplayResult {
   int64_t refused_calls() const;
 };
 
+// Whether the bytes of all inputs are in the recording, so that the call can be made.
+bool HasInputs(const wire::RecordingReader& recording, const wire::RecordedCall& call);
+
 // Makes every call that can be made under the contract that it was recorded under, and compares the
 // digests of the bytes that come back. An error where no server answers, or the file changed.
 absl::StatusOr<ReplayResult> Replay(const client::Client& client, wire::RecordingReader& recording,

@@ -26,9 +26,7 @@ absl::StatusOr<Contents> Count(wire::RecordingReader& recording) {
     if (!call) return contents;
     ++contents.calls;
     ++contents.methods[call->method];
-    bool all = true;
-    for (const wire::RecordedTensor& input : call->inputs) all = all && recording.Has(input);
-    contents.without_tensors += all ? 0 : 1;
+    if (!HasInputs(recording, *call)) ++contents.without_tensors;
   }
 }
 
