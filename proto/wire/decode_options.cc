@@ -51,10 +51,15 @@ absl::Status DecodePlacement(std::string_view field, const rlk::v1::Placement& p
 
 absl::Status DecodeOutputs(const rlk::v1::CallOptions& options, const MethodSignature& signature,
                            const Limits& limits, CallOptions* out) {
-  for (const auto& [name, placement] : options.outputs()) {
-    RLK_RETURN_IF_ERROR(CheckOutputName("options.outputs", name, signature, limits));
-    RLK_RETURN_IF_ERROR(DecodePlacement(absl::StrCat("options.outputs[", name, "]"), placement,
-                                        limits, &out->outputs[name]));
+  // A message's map has no order of its own: of several errors it is always the same one.
+  std::vector<const std::string*> names;
+  for (const auto& [name, placement] : options.outputs()) names.push_back(&name);
+  std::sort(names.begin(), names.end(),
+            [](const std::string* a, const std::string* b) { return *a < *b; });
+  for (const std::string* name : names) {
+    RLK_RETURN_IF_ERROR(CheckOutputName("options.outputs", *name, signature, limits));
+    RLK_RETURN_IF_ERROR(DecodePlacement(absl::StrCat("options.outputs[", *name, "]"),
+                                        options.outputs().at(*name), limits, &out->outputs[*name]));
   }
   for (const std::string& name : options.wanted_outputs()) {
     RLK_RETURN_IF_ERROR(CheckOutputName("options.wanted_outputs", name, signature, limits));

@@ -121,7 +121,9 @@ const std::vector<BoundMethod>& Methods() {
 
 void CheckInput(const TensorArg& input, const MethodSignature& signature) {
   GOOGLE_CHECK_LT(static_cast<size_t>(input.spec), signature.inputs.size());
-  GOOGLE_CHECK_GT(DTypeSize(input.dtype), 0);
+  // Only a resident tensor may be taken without saying what it is.
+  const bool whole = input.source == TensorSource::kResident && input.dtype == DType::kUnspecified;
+  GOOGLE_CHECK(whole ? input.shape.rank() == 0 : DTypeSize(input.dtype) > 0);
   GOOGLE_CHECK_EQ(input.shape.rank(), input.strides.rank());
   int64_t span = 1;
   for (int i = 0; i < input.shape.rank(); ++i) {

@@ -65,7 +65,9 @@ def main() -> int:
     results, failed = [], 0
     with tempfile.TemporaryDirectory() as folder:
         server = Server(os.path.join(options.bin, "rlk-server"), folder,
-                        ["--weights-root", folder])
+                        ["--weights-root", folder,
+                         *(f"--{name}-bytes-max={8 << 30}"
+                           for name in ("device", "resident", "session-resident"))])
         for run in RUNS:
             result = check(binary, server.address, folder, run)
             results.append({"weights": run[0], "reference": run[2], "T": run[3], **result})

@@ -207,6 +207,14 @@ std::vector<Perturbation> OptionPerturbations() {
        [](Request& r) { (*r.mutable_options()->mutable_outputs())["x"].mutable_inline_(); },
        {Reason::kUnknownOutput, "options.outputs"},
        "allowed: y"},
+      {"OutputsUnknown",
+       [](Request& r) {
+         for (char name = 'z'; name >= 'a'; --name) {
+           (*r.mutable_options()->mutable_outputs())[std::string(1, name)].mutable_inline_();
+         }
+       },
+       {Reason::kUnknownOutput, "options.outputs"},
+       "no output \"a\""},
       {"OutputTooLong",
        [=](Request& r) { (*r.mutable_options()->mutable_outputs())[text].mutable_inline_(); },
        {Reason::kLimitExceeded, "options.outputs"},
