@@ -24,6 +24,17 @@ absl::StatusOr<std::shared_ptr<std::byte>> Block(int64_t bytes) {
   return block;
 }
 
+// A kernel that reads elements at another place than a multiple of their size ends the device.
+absl::Status CheckAligned(std::string_view name, const TensorArg& tensor) {
+  const auto size = static_cast<uint64_t>(DTypeSize(tensor.dtype));
+  if (tensor.source != TensorSource::kResident || tensor.resident.offset % size == 0) {
+    return absl::OkStatus();
+  }
+  return InvalidArgument(Reason::kMisaligned, name,
+                         "offset " + std::to_string(tensor.resident.offset),
+                         "a multiple of " + std::to_string(size), "the view is not aligned");
+}
+
 // Elements between the first and the last of a view, both included.
 int64_t Span(const Dims& shape, const Dims& strides) {
   int64_t last = 0;
@@ -63,6 +74,7 @@ absl::StatusOr<ParityTensor> MakeParityTensor(DType dtype, const Dims& shape,
 
 absl::StatusOr<ParityTensor> MakeParityTensor(std::string_view name, const TensorArg& tensor,
                                               std::span<Device* const> devices) {
+  RLK_RETURN_IF_ERROR(CheckAligned(name, tensor));
   const bool contiguous = IsContiguous(tensor.shape, tensor.strides);
   const int64_t bytes = ElementCount(tensor.shape) * DTypeSize(tensor.dtype);
   if (!contiguous && bytes > kGatheredBytesMax) {

@@ -47,7 +47,8 @@ inline constexpr int64_t kGatheredBytesMax = int64_t{256} << 20;
 
 // From a tensor that is inline or resolved, `name` in errors. Strided elements are gathered on the
 // host. `devices` are those of the engine. INVALID_ARGUMENT (kLimitExceeded) above
-// kGatheredBytesMax; RESOURCE_EXHAUSTED (kBytesExhausted) without host memory.
+// kGatheredBytesMax, (kMisaligned) for a view that begins inside an element; RESOURCE_EXHAUSTED
+// (kBytesExhausted) without host memory.
 absl::StatusOr<ParityTensor> MakeParityTensor(std::string_view name, const TensorArg& tensor,
                                               std::span<Device* const> devices);
 

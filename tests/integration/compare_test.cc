@@ -107,6 +107,28 @@ TEST_F(CompareTest, ResidentTensorsAreComparedByHandleAndViewsByOffset) {
   EXPECT_EQ(comparison.counts().compared(), 1024);
 }
 
+TEST_F(CompareTest, AViewBeginsAtAnElement) {
+  TensorDescription tensor;
+  const std::string bytes = BytesOf(std::vector<float>(8));
+  ASSERT_TRUE(peer_.Put(Header(rlk::v1::DATA_TYPE_F32, {8}), bytes, &tensor).ok());
+  rlk::v1::Tensor view;
+  view.set_dtype(rlk::v1::DATA_TYPE_F32);
+  view.add_shape(2);
+  *view.mutable_resident() = tensor.handle();
+  view.mutable_resident()->set_offset(6);
+  CompareRequest request;
+  *request.mutable_left() = *request.mutable_right() = view;
+  Comparison comparison;
+  ErrorFacts facts = FactsOf(Compare(request, &comparison));
+  EXPECT_EQ(facts.reason, "MISALIGNED");
+  EXPECT_EQ(facts.metadata["field"], "left");
+  rlk::v1::DigestTensorRequest digest;
+  *digest.mutable_tensor() = view;
+  rlk::v1::DigestTensorResponse response;
+  facts = FactsOf(stub_->DigestTensor(peer_.Context().get(), digest, &response));
+  EXPECT_EQ(facts.reason, "MISALIGNED");
+}
+
 TEST_F(CompareTest, AToleranceIsARowOfTheContractAndNeverExcusesInvariance) {
   CompareRequest request;
   *request.mutable_left() = Floats({2}, {1.000001f, 2});

@@ -147,5 +147,38 @@ TEST(ParityDevice, StridedViewsOfDeviceMemoryAreGathered) {
   EXPECT_EQ(detail->field, "x");
 }
 
+// A kernel would fault on them, and with it the device of everybody.
+TEST(ParityDevice, ViewsThatBeginInsideAnElementAreRefused) {
+  TestDevice device(nullptr);
+  server::Device* devices[] = {&device};
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF64, DType::kI64, DType::kU8}) {
+    const auto size = static_cast<int64_t>(DTypeSize(dtype));
+    const std::vector<uint64_t> zeros(4);
+    const auto whole = server::ToDevice(TensorOf(dtype, {4}, zeros.data()), &device);
+    ASSERT_TRUE(whole.ok());
+    for (const bool strided : {false, true}) {
+      for (int64_t offset = 0; offset <= 2 * size; ++offset) {
+        TensorArg view;
+        view.dtype = dtype;
+        view.shape = {strided ? 1 : 2, strided ? 2 : 1};
+        view.strides = {1, 1};
+        view.source = TensorSource::kResident;
+        view.memory = whole->memory;
+        view.memory_offset = offset;
+        view.resident.offset = static_cast<uint64_t>(offset);
+        const absl::Status status = server::MakeParityTensor("x", view, devices).status();
+        const bool aligned = offset % size == 0;
+        EXPECT_EQ(status.ok(), aligned) << DTypeName(dtype) << " at " << offset << ": " << status;
+        if (aligned) continue;
+        const auto detail = GetErrorDetail(status);
+        ASSERT_TRUE(detail.has_value());
+        EXPECT_EQ(detail->reason, Reason::kMisaligned);
+        EXPECT_EQ(detail->field, "x");
+        EXPECT_EQ(detail->allowed, "a multiple of " + std::to_string(size));
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace rlk::test
