@@ -228,7 +228,11 @@ std::string PolicyText(const rlk::v1::PolicyComparison& c) {
                                        Short(c.ratios().cap()) + ": " +
                                        Short(c.ratios().above_cap())});
   if (c.has_distribution()) {
-    table.Add({"KL, whole", SummaryText(c.distribution().kl())});
+    const int64_t invalid = c.distribution().not_finite();
+    table.Add({"KL, whole", SummaryText(c.distribution().kl()) +
+                                (invalid > 0 ? "; " + std::to_string(invalid) +
+                                                   " tokens whose logits are no distribution"
+                                             : "")});
     table.Add({"greedy flips", Count(c.distribution().greedy_flips(), c.distribution().tokens())});
   }
   if (!c.support_note().empty()) table.Add({"support", c.support_note()});

@@ -9,6 +9,8 @@
 #include "kernels/core/fp_environment.h"
 #include "kernels/core/status.h"
 #include "server/engine/contract_check.h"
+#include "server/parity/policy_distributions.h"
+#include "server/parity/policy_sums.h"
 
 namespace rlk::server {
 namespace {
@@ -16,31 +18,6 @@ namespace {
 constexpr double kRatioLow = 0.8, kRatioHigh = 1.2;
 // Between two looks at the clock.
 constexpr int64_t kSliceTokens = int64_t{1} << 16;
-
-// Adds values in order.
-class Accumulator {
- public:
-  void Add(double value) {
-    if (count_ == 0 || value < min_) min_ = value;
-    if (count_ == 0 || value > max_) max_ = value;
-    ++count_;
-    sum_ += value;
-    squares_ += value * value;
-  }
-  double sum() const { return sum_; }
-  double squares() const { return squares_; }
-  double mean() const { return count_ == 0 ? 0 : sum_ / static_cast<double>(count_); }
-  double mean_square() const { return count_ == 0 ? 0 : squares_ / static_cast<double>(count_); }
-  Summary summary() const {
-    if (count_ == 0) return {};
-    const double variance = mean_square() - mean() * mean();
-    return {min_, mean(), max_, variance > 0 ? std::sqrt(variance) : 0};
-  }
-
- private:
-  int64_t count_ = 0;
-  double min_ = 0, max_ = 0, sum_ = 0, squares_ = 0;
-};
 
 absl::StatusOr<std::vector<double>> Values(const ParityTensor& tensor) {
   RLK_ASSIGN_OR_RETURN(const ParityTensor host, ToHost(tensor));
@@ -89,15 +66,17 @@ absl::Status CheckLogits(std::string_view field, const ParityTensor& logits, con
   return WrongShape(field, logits.shape, ShapeText(tokens) + " and the vocabulary");
 }
 
+absl::Status CheckCount(std::string_view field, int64_t count, const std::string& of) {
+  if (count <= kPolicyTokensMax) return absl::OkStatus();
+  return InvalidArgument(Reason::kLimitExceeded, field, std::to_string(count) + " " + of,
+                         "at most " + std::to_string(kPolicyTokensMax),
+                         "there are too many " + of + " for one comparison");
+}
+
 absl::Status CheckTensors(const PolicyTensors& tensors) {
   constexpr std::string_view kFloats = "F32, F16, BF16, F64";
   const Dims& shape = tensors.rollout.shape;
-  if (tensors.rollout.elements() > kPolicyTokensMax) {
-    return InvalidArgument(Reason::kLimitExceeded, "rollout",
-                           std::to_string(tensors.rollout.elements()) + " tokens",
-                           "at most " + std::to_string(kPolicyTokensMax),
-                           "there are too many tokens for one comparison");
-  }
+  RLK_RETURN_IF_ERROR(CheckCount("rollout", tensors.rollout.elements(), "tokens"));
   if (!IsFloat(tensors.rollout.dtype)) return WrongDtype("rollout", tensors.rollout.dtype, kFloats);
   if (!IsFloat(tensors.trainer.dtype)) return WrongDtype("trainer", tensors.trainer.dtype, kFloats);
   if (!(tensors.trainer.shape == shape)) {
@@ -118,6 +97,9 @@ absl::Status CheckTensors(const PolicyTensors& tensors) {
     if (bounds.shape.rank() != 1 || bounds.shape[0] < 1) {
       return WrongShape("cu_seqlens", bounds.shape, "[sequences + 1]");
     }
+    RLK_RETURN_IF_ERROR(CheckCount("cu_seqlens", bounds.shape[0] - 1, "sequences"));
+  } else {
+    RLK_RETURN_IF_ERROR(CheckCount("rollout", tensors.rollout.rows(), "sequences"));
   }
   if (tensors.rollout_logits.has_value() != tensors.trainer_logits.has_value()) {
     return InvalidArgument(Reason::kMissingTensor,
@@ -138,21 +120,28 @@ absl::Status CheckTensors(const PolicyTensors& tensors) {
 absl::StatusOr<std::vector<int64_t>> Bounds(const PolicyTensors& tensors) {
   const int64_t tokens = tensors.rollout.elements();
   if (!tensors.cu_seqlens) {
-    const int64_t columns = tensors.rollout.columns();
-    std::vector<int64_t> bounds = {0};
-    for (int64_t row = 0; columns > 0 && row < tensors.rollout.rows(); ++row) {
-      bounds.push_back((row + 1) * columns);
+    std::vector<int64_t> bounds;
+    for (int64_t row = 0; row <= tensors.rollout.rows(); ++row) {
+      bounds.push_back(row * tensors.rollout.columns());
     }
     return bounds;
   }
   RLK_ASSIGN_OR_RETURN(const std::vector<int64_t> bounds, Integers(*tensors.cu_seqlens));
-  bool rising = bounds.front() == 0 && bounds.back() == tokens;
-  for (size_t i = 1; i < bounds.size(); ++i) rising = rising && bounds[i - 1] <= bounds[i];
-  if (rising) return bounds;
-  return InvalidArgument(Reason::kIndexOutOfRange, "cu_seqlens",
-                         std::to_string(bounds.front()) + " to " + std::to_string(bounds.back()),
-                         "from 0 to " + std::to_string(tokens) + ", not falling",
-                         "the sequences do not cover the tokens");
+  const auto wrong = [&](size_t entry, const std::string& allowed) {
+    return InvalidArgument(
+        Reason::kIndexOutOfRange, "cu_seqlens",
+        "entry " + std::to_string(entry) + " is " + std::to_string(bounds[entry]), allowed,
+        "the sequences do not cover the tokens");
+  };
+  if (bounds.front() != 0) return wrong(0, "0 to begin with");
+  for (size_t i = 1; i < bounds.size(); ++i) {
+    if (bounds[i] < bounds[i - 1]) {
+      return wrong(i, "at least the one before, " + std::to_string(bounds[i - 1]));
+    }
+  }
+  if (bounds.back() == tokens) return bounds;
+  return wrong(bounds.size() - 1,
+               "the number of tokens, " + std::to_string(tokens) + ", at the end");
 }
 
 // Everything that is told token by token and sequence by sequence.
@@ -168,7 +157,8 @@ class TokenPass {
     distance_.push_back(std::fabs(d));
     difference_.Add(d);
     k2_ += d * d / 2;
-    k3_ += token.ratio - 1 - d;
+    k3_ += ExpBeyondLine(d);
+    chi2_token_ += std::expm1(2 * d);
     ratio_.Add(token.ratio);
     probability_.Add(std::fabs(std::exp(token.trainer) - std::exp(token.rollout)));
     if (token.rollout != token.trainer) ++result_.mismatched;
@@ -182,23 +172,22 @@ class TokenPass {
     KeepWorst(token);
   }
 
-  void EndSequence() {
+  // `active`: of its tokens, also those that are not finite.
+  void EndSequence(int64_t active) {
     ++result_.sequences;
-    if (sequence_tokens_ == 0) {
-      ++result_.empty_sequences;
-      return;
-    }
+    result_.empty_sequences += active == 0;
+    if (sequence_tokens_ == 0) return;
     const auto n = static_cast<double>(sequence_tokens_);
-    const double log_rollout = -sequence_rollout_ / n, log_trainer = -sequence_trainer_ / n;
-    rollout_.Add(std::exp(log_rollout));
-    trainer_.Add(std::exp(log_trainer));
-    log_perplexity_.Add(log_trainer - log_rollout);
-    log_perplexity_abs_.Add(std::fabs(log_trainer - log_rollout));
-    perplexity_ratio_.Add(std::exp(log_trainer - log_rollout));
+    rollout_.Add(std::exp(-sequence_rollout_ / n));
+    trainer_.Add(std::exp(-sequence_trainer_ / n));
+    const double log_ratio = -sequence_difference_ / n;
+    log_perplexity_.Add(log_ratio);
+    log_perplexity_abs_.Add(std::fabs(log_ratio));
+    perplexity_ratio_.Add(std::exp(log_ratio));
     ratio_sum_.Add(std::exp(sequence_difference_));
     ratio_mean_.Add(std::exp(sequence_difference_ / n));
     log_sum_.Add(sequence_difference_);
-    chi2_.Add(std::exp(2 * sequence_difference_));
+    chi2_sequence_.Add(std::expm1(2 * sequence_difference_));
     sequence_rollout_ = sequence_trainer_ = sequence_difference_ = 0;
     sequence_tokens_ = 0;
   }
@@ -215,11 +204,11 @@ class TokenPass {
     r.max_abs = *std::max_element(distance_.begin(), distance_.end());
     r.mean = difference_.mean();
     r.probability_abs = probability_.summary();
-    r.k1 = -r.mean;
+    r.k1 = 0 - r.mean;
     r.k2 = k2_ / n;
     r.k3 = k3_ / n;
-    r.chi2_token = ratio_.mean_square() - 1;
-    r.chi2_sequence = chi2_.mean() - 1;
+    r.chi2_token = chi2_token_ / n;
+    r.chi2_sequence = chi2_sequence_.mean();
     r.rollout_perplexity = rollout_.mean();
     r.trainer_perplexity = trainer_.mean();
     r.log_perplexity_difference = log_perplexity_.summary();
@@ -262,10 +251,10 @@ class TokenPass {
   PolicyComparison& result_;
   std::vector<double> distance_;
   Accumulator difference_, ratio_, probability_;
-  double k2_ = 0, k3_ = 0;
+  double k2_ = 0, k3_ = 0, chi2_token_ = 0;
   int64_t below_ = 0, above_ = 0, above_cap_ = 0;
   Accumulator rollout_, trainer_, perplexity_ratio_, log_perplexity_, log_perplexity_abs_;
-  Accumulator ratio_sum_, ratio_mean_, log_sum_, chi2_;
+  Accumulator ratio_sum_, ratio_mean_, log_sum_, chi2_sequence_;
   double sequence_rollout_ = 0, sequence_trainer_ = 0, sequence_difference_ = 0;
   int64_t sequence_tokens_ = 0;
 };
@@ -300,6 +289,9 @@ void JudgeChain(PolicyComparison& r) {
   if (r.tokens == 0) r.failure = "no token is active";
   if (r.not_finite > 0) {
     r.failure = std::to_string(r.not_finite) + " active tokens are NaN or infinite";
+  } else if (r.distribution && r.distribution->not_finite > 0) {
+    r.failure = std::to_string(r.distribution->not_finite) +
+                " active tokens have logits that are no distribution";
   }
   r.passed = r.failure.empty();
   for (const ChainValue& value : r.chain) r.passed = r.passed && value.passed;
@@ -364,74 +356,6 @@ void NameMetrics(PolicyComparison& r) {
   };
 }
 
-// The log of the sum of exp, and the two largest.
-struct Row {
-  double log_sum = 0, first = 0, second = 0;
-  int64_t choice = 0;
-};
-Row LookAt(const std::vector<double>& logits) {
-  Row row;
-  row.first = row.second = -INFINITY;
-  for (size_t i = 0; i < logits.size(); ++i) {
-    if (logits[i] > row.first) {
-      row.second = std::exchange(row.first, logits[i]);
-      row.choice = static_cast<int64_t>(i);
-    } else if (logits[i] > row.second) {
-      row.second = logits[i];
-    }
-  }
-  double sum = 0;
-  for (const double logit : logits) sum += std::exp(logit - row.first);
-  row.log_sum = row.first + std::log(sum);
-  return row;
-}
-
-class Distributions {
- public:
-  static absl::StatusOr<Distributions> Make(const PolicyTensors& tensors) {
-    Distributions result;
-    result.dtypes_[0] = tensors.rollout_logits->dtype;
-    result.dtypes_[1] = tensors.trainer_logits->dtype;
-    result.columns_ = tensors.rollout_logits->columns();
-    RLK_ASSIGN_OR_RETURN(result.host_[0], ToHost(*tensors.rollout_logits));
-    RLK_ASSIGN_OR_RETURN(result.host_[1], ToHost(*tensors.trainer_logits));
-    return result;
-  }
-
-  void Token(int64_t index) {
-    const std::vector<double> rollout = Logits(0, index), trainer = Logits(1, index);
-    const Row a = LookAt(rollout), b = LookAt(trainer);
-    double kl = 0;
-    for (size_t i = 0; i < rollout.size(); ++i) {
-      const double log_p = rollout[i] - a.log_sum, log_q = trainer[i] - b.log_sum;
-      if (log_p > -INFINITY) kl += std::exp(log_p) * (log_p - log_q);
-    }
-    kl_.Add(kl);
-    ++tokens_;
-    if (a.choice == b.choice) return;
-    ++flips_;
-    margin_.Add(a.first - a.second);
-  }
-
-  PolicyComparison::Distribution Result() const {
-    return {kl_.summary(), margin_.summary(), flips_, tokens_};
-  }
-
- private:
-  std::vector<double> Logits(int side, int64_t index) const {
-    std::vector<double> values(static_cast<size_t>(columns_));
-    const int64_t bytes = columns_ * DTypeSize(dtypes_[side]);
-    compare::Widen(dtypes_[side], host_[side].data + index * bytes, columns_, values.data());
-    return values;
-  }
-
-  DType dtypes_[2] = {};
-  ParityTensor host_[2];
-  int64_t columns_ = 0;
-  Accumulator kl_, margin_;
-  int64_t flips_ = 0, tokens_ = 0;
-};
-
 }  // namespace
 
 absl::StatusOr<PolicyComparison> ComparePolicies(const PolicyTensors& tensors,
@@ -453,6 +377,8 @@ absl::StatusOr<PolicyComparison> ComparePolicies(const PolicyTensors& tensors,
   PolicyComparison result;
   TokenPass pass(options, result);
   for (size_t s = 0; s + 1 < bounds.size(); ++s) {
+    if (s % kSliceTokens == 0) RLK_RETURN_IF_ERROR(interrupt.Check());
+    const int64_t active_before = result.tokens;
     for (int64_t i = bounds[s]; i < bounds[s + 1]; ++i) {
       if (i % kSliceTokens == 0 || distributions) RLK_RETURN_IF_ERROR(interrupt.Check());
       const auto at = static_cast<size_t>(i);
@@ -470,7 +396,7 @@ absl::StatusOr<PolicyComparison> ComparePolicies(const PolicyTensors& tensors,
           {i, static_cast<int64_t>(s), i - bounds[s], rollout[at], trainer[at], d, std::exp(d)});
       if (distributions) distributions->Token(i);
     }
-    pass.EndSequence();
+    pass.EndSequence(result.tokens - active_before);
   }
   pass.Finish();
   if (distributions) result.distribution = distributions->Result();

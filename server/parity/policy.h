@@ -76,7 +76,7 @@ struct PolicyComparison {
 
   struct Distribution {
     Summary kl, flip_margin;
-    int64_t greedy_flips = 0, tokens = 0;
+    int64_t greedy_flips = 0, tokens = 0, not_finite = 0;
   };
   std::optional<Distribution> distribution;
 
@@ -85,10 +85,11 @@ struct PolicyComparison {
   std::map<std::string, double> metrics;
 };
 
+// Of tokens, and of sequences.
 inline constexpr int64_t kPolicyTokensMax = int64_t{1} << 24;
 
 // INVALID_ARGUMENT for tensors that do not belong together, naming the field,
-// and (kLimitExceeded) for more than kPolicyTokensMax tokens.
+// and (kLimitExceeded) for more than kPolicyTokensMax tokens or sequences.
 absl::StatusOr<PolicyComparison> ComparePolicies(const PolicyTensors& tensors,
                                                  const PolicyOptions& options,
                                                  const Interrupt& interrupt);

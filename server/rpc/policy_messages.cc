@@ -23,6 +23,7 @@ absl::StatusOr<PolicySupport> Support(const rlk::v1::PolicySupport& support,
   RLK_RETURN_IF_ERROR(check("temperature", support.temperature(), 1e300));
   RLK_RETURN_IF_ERROR(check("top_p", support.top_p(), 1));
   RLK_RETURN_IF_ERROR(check("top_k", support.top_k(), 1e300));
+  RLK_RETURN_IF_ERROR(check("softcap_applications", support.softcap_applications(), 1e300));
   PolicySupport result{support.temperature(), support.top_p(), support.top_k(),
                        support.after_processors(), std::nullopt};
   if (support.has_softcap_applications()) {
@@ -147,6 +148,7 @@ void FillPolicy(const PolicyComparison& from, rlk::v1::PolicyComparison& out) {
     distribution->set_greedy_flips(from.distribution->greedy_flips);
     Fill(from.distribution->flip_margin, *distribution->mutable_flip_margin());
     distribution->set_tokens(from.distribution->tokens);
+    distribution->set_not_finite(from.distribution->not_finite);
   }
   Fill(from.rollout_support, *out.mutable_rollout_support());
   Fill(from.trainer_support, *out.mutable_trainer_support());

@@ -241,6 +241,10 @@ TEST_F(CompareTest, PoliciesAreComparedWithTheNamesOfTrainers) {
   request.mutable_options()->mutable_rollout_support()->set_top_p(1.5);
   status = stub_->ComparePolicy(peer_.Context().get(), request, &response);
   EXPECT_EQ(FactsOf(status).metadata["field"], "options.rollout_support.top_p");
+  request.mutable_options()->mutable_rollout_support()->clear_top_p();
+  request.mutable_options()->mutable_trainer_support()->set_softcap_applications(-1);
+  status = stub_->ComparePolicy(peer_.Context().get(), request, &response);
+  EXPECT_EQ(FactsOf(status).metadata["field"], "options.trainer_support.softcap_applications");
 }
 
 TEST_F(CompareTest, DigestsComeInPages) {

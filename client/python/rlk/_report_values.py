@@ -281,6 +281,8 @@ def _policy_rule(policy: Dict[str, Any]) -> None:
     distribution = policy["distribution"]
     if distribution and not distribution["greedy_flips"]:
         _forget(distribution, "flip_margin")
+    if distribution and not distribution["tokens"]:
+        _forget(distribution, "kl")
 
 
 def _attribute(value: Any, path: str) -> Any:

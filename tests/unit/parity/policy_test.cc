@@ -78,6 +78,63 @@ TEST(Policy, FiguresAreThoseOfTheirDefinitions) {
   EXPECT_EQ(r.worst[1].position, 1);
 }
 
+// The sides of a service that works differ by rounding: the figures of small differences are those
+// of their series, and not of what rounding leaves of 1 + d.
+TEST(Policy, SmallDifferencesKeepTheirDigits) {
+  for (const double scale : {1e-3, 1e-6, 1e-9, 1e-12}) {
+    std::vector<double> rollout, trainer;
+    double squares = 0, variance = 0, mean = 0;
+    for (int i = 0; i < 64; ++i) {
+      // Near 0 a log-probability has all those digits.
+      rollout.push_back(-0x1p-40 * (i + 1));
+      trainer.push_back(rollout.back() + scale * (i % 7 - 2.5));
+      const double d = trainer.back() - rollout.back();
+      squares += d * d / 64;
+      mean += d / 64;
+    }
+    for (size_t i = 0; i < 64; ++i) {
+      const double d = trainer[i] - rollout[i] - mean;
+      variance += d * d / 64;
+    }
+    PolicyTensors tensors;
+    tensors.rollout = Doubles({4, 16}, rollout);
+    tensors.trainer = Doubles({4, 16}, trainer);
+    const PolicyComparison r = Policies(tensors);
+    const double near = 4 * scale;  // of the next term of the series
+    EXPECT_NEAR(r.k3 / (squares / 2), 1, near) << scale;
+    EXPECT_NEAR(r.k2 / (squares / 2), 1, 1e-12) << scale;
+    EXPECT_NEAR(r.chi2_token / (2 * mean), 1, 16 * near + 1e-12) << scale;
+    // The ratios themselves have 2^-53 beside 1.
+    const double rounding = 0x1p-52 / std::sqrt(variance);
+    EXPECT_NEAR(r.ratio_token.standard_deviation / std::sqrt(variance), 1, near + rounding)
+        << scale;
+    EXPECT_NEAR(r.log_perplexity_difference.mean / -mean, 1, 1e-12) << scale;
+  }
+}
+
+TEST(Policy, K3IsNeverNegative) {
+  Random random(11);
+  for (int i = 0; i < 1000; ++i) {
+    const double x = -1e-3 * random.Uniform();
+    PolicyTensors tensors;
+    tensors.rollout = Doubles({1}, {x});
+    tensors.trainer = Doubles({1}, {x + 1e-8 * random.Normal()});
+    EXPECT_GE(Policies(tensors).k3, 0) << x;
+  }
+}
+
+TEST(Policy, RatiosBeyondTheRangeHaveNoSpreadOfZero) {
+  PolicyTensors tensors;
+  tensors.rollout = Doubles({3}, {-1, -2, -800});
+  tensors.trainer = Doubles({3}, {-1, -2, 0});
+  const PolicyComparison r = Policies(tensors);
+  EXPECT_EQ(r.ratio_token.max, INFINITY);
+  EXPECT_TRUE(std::isnan(r.ratio_token.standard_deviation));
+  EXPECT_EQ(r.k3, INFINITY);
+  EXPECT_EQ(r.max_abs, 800);
+  EXPECT_FALSE(r.passed);
+}
+
 // The ratio of a sequence is the product of its tokens', or its geometric mean: one of them reads
 // 0.57 where the other reads 0.99.
 TEST(Policy, SumAndMeanOfASequenceAreBothGivenByName) {
@@ -106,6 +163,35 @@ TEST(Policy, MaskAndBoundsSelectTheTokens) {
   EXPECT_EQ(b.sequences, 3);
   EXPECT_EQ(b.empty_sequences, 1);
   EXPECT_EQ(a.metrics, b.metrics);
+}
+
+TEST(Policy, EveryRowIsASequenceAndOneWithoutAnActiveTokenIsEmpty) {
+  PolicyTensors tensors;
+  tensors.rollout = Doubles({3, 2}, {-1, -1, NAN, -1, -1, -1});
+  tensors.trainer = Doubles({3, 2}, {-1, -1, -1, INFINITY, -1, -1});
+  const std::vector<uint8_t> mask = {1, 1, 1, 1, 0, 0};
+  tensors.mask = TensorOf(DType::kU8, {3, 2}, mask.data());
+  PolicyComparison r = Policies(tensors);
+  EXPECT_EQ(r.sequences, 3);
+  EXPECT_EQ(r.not_finite, 2);
+  EXPECT_EQ(r.empty_sequences, 1);
+  for (const auto& [shape, rows] : {std::pair{Dims{3, 0}, 3}, {Dims{0, 3}, 0}, {Dims{0}, 1}}) {
+    PolicyTensors none;
+    none.rollout = none.trainer = TensorOf(DType::kF32, shape, nullptr);
+    r = Policies(none);
+    EXPECT_EQ(r.sequences, rows);
+    EXPECT_EQ(r.empty_sequences, rows);
+    EXPECT_EQ(r.failure, "no token is active");
+  }
+}
+
+TEST(Policy, SequencesWithoutTokensLookAtTheClockToo) {
+  PolicyTensors tensors;
+  tensors.rollout = tensors.trainer = Doubles({0}, {});
+  tensors.cu_seqlens = Integers(std::vector<int32_t>(200000));
+  int looks = 0;
+  const auto stopped = ComparePolicies(tensors, {}, {.cancelled = [&] { return ++looks == 3; }});
+  EXPECT_EQ(stopped.status().code(), absl::StatusCode::kCancelled);
 }
 
 TEST(Policy, TheChainHasItsThresholdsAndHardFailures) {
@@ -187,6 +273,69 @@ TEST(Policy, WholeDistributionsAndGreedyChoicesComeFromLogits) {
   EXPECT_NEAR(r.distribution->kl.max, (std::exp(2) - std::exp(1.5)) / z * 0.5, 1e-14);
 }
 
+TEST(Policy, LogitsOfAlmostOneDistributionHaveAlmostNoDivergence) {
+  // p log(p / q) of two halves: 2 tanh^2 of half the step, to first order its square over 8.
+  for (const double step : {1e-2, 1e-5, 1e-8}) {
+    PolicyTensors tensors;
+    tensors.rollout = tensors.trainer = Doubles({1}, {-1});
+    tensors.rollout_logits = Doubles({1, 2}, {0, 0});
+    tensors.trainer_logits = Doubles({1, 2}, {0, step});
+    const double kl = Policies(tensors).distribution->kl.mean;
+    EXPECT_NEAR(kl / (step * step / 8), 1, step + 1e-7) << step;
+  }
+}
+
+TEST(Policy, TokensLeftOutOfTheVocabularyAreInNoDivergence) {
+  PolicyTensors tensors;
+  tensors.rollout = tensors.trainer = Doubles({2}, {-1, -1});
+  tensors.rollout_logits = Doubles({2, 3}, {1, 0, -INFINITY, 1, 0, -INFINITY});
+  tensors.trainer_logits = Doubles({2, 3}, {1, 0, -INFINITY, 1, 0, 0.5});
+  const PolicyComparison r = Policies(tensors);
+  EXPECT_EQ(r.distribution->tokens, 2);
+  EXPECT_EQ(r.distribution->kl.min, 0);
+  const double kept = std::exp(1) + 1, all = kept + std::exp(0.5);
+  EXPECT_NEAR(r.distribution->kl.max, std::log(all / kept), 1e-15);
+  EXPECT_TRUE(r.passed) << r.failure;
+  std::swap(tensors.rollout_logits, tensors.trainer_logits);
+  EXPECT_EQ(Policies(tensors).distribution->kl.max, INFINITY);
+}
+
+// A NaN among the logits must not read as no divergence.
+TEST(Policy, LogitsThatAreNoDistributionFailAndAreInNoFigure) {
+  struct Case {
+    const char* name;
+    std::vector<double> logits;
+  } const cases[] = {{"a NaN", {0, NAN, 1}},
+                     {"all NaN", {NAN, NAN, NAN}},
+                     {"+infinity", {0, INFINITY, 1}},
+                     {"-infinity alone", {-INFINITY, -INFINITY, -INFINITY}}};
+  for (const Case& c : cases) {
+    for (const bool left : {true, false}) {
+      PolicyTensors tensors;
+      tensors.rollout = tensors.trainer = Doubles({2}, {-1, -1});
+      std::vector<double> logits = {1, 0, 0};
+      logits.insert(logits.end(), c.logits.begin(), c.logits.end());
+      tensors.rollout_logits = Doubles({2, 3}, {1, 0, 0, 1, 0, 0});
+      tensors.trainer_logits = Doubles({2, 3}, {1, 0, 0.5, 1, 0, 0});
+      (left ? tensors.rollout_logits : tensors.trainer_logits) = Doubles({2, 3}, logits);
+      PolicyComparison r = Policies(tensors);
+      ASSERT_TRUE(r.distribution.has_value());
+      EXPECT_EQ(r.distribution->not_finite, 1) << c.name;
+      EXPECT_EQ(r.distribution->tokens, 1) << c.name;
+      EXPECT_EQ(r.distribution->greedy_flips, 0) << c.name;
+      EXPECT_EQ(r.distribution->kl.min, r.distribution->kl.max) << c.name;
+      EXPECT_FALSE(r.passed) << c.name;
+      EXPECT_NE(r.failure.find("no distribution"), std::string::npos) << c.name;
+      // Of a token that is left out nobody asks.
+      const std::vector<uint8_t> mask = {1, 0};
+      tensors.mask = TensorOf(DType::kU8, {2}, mask.data());
+      r = Policies(tensors);
+      EXPECT_TRUE(r.passed) << c.name << ": " << r.failure;
+      EXPECT_EQ(r.distribution->not_finite, 0) << c.name;
+    }
+  }
+}
+
 TEST(Policy, NarrowDtypesAreReadAsTheyAre) {
   PolicyTensors tensors;
   tensors.rollout = TensorOf(DType::kBF16, {2}, std::vector<double>{-1, -2});
@@ -194,6 +343,28 @@ TEST(Policy, NarrowDtypesAreReadAsTheyAre) {
   const PolicyComparison r = Policies(tensors);
   EXPECT_EQ(r.max_abs, 0.0625);
   EXPECT_EQ(r.execution_dtype, DType::kBF16);
+}
+
+TEST(Policy, SaysWhichBoundOfASequenceIsWrong) {
+  struct Case {
+    std::vector<int32_t> bounds;
+    const char* value;
+    const char* allowed;
+  } const cases[] = {
+      {{1, 4}, "entry 0 is 1", "0 to begin with"},
+      {{0, 3, 2, 4}, "entry 2 is 2", "at least the one before, 3"},
+      {{0, 3}, "entry 1 is 3", "the number of tokens, 4, at the end"},
+      {{0, 9}, "entry 1 is 9", "the number of tokens, 4, at the end"},
+  };
+  for (const Case& c : cases) {
+    PolicyTensors tensors = FourTokens();
+    tensors.cu_seqlens = Integers(c.bounds);
+    const auto detail = GetErrorDetail(ComparePolicies(tensors, {}, {}).status());
+    ASSERT_TRUE(detail.has_value()) << c.value;
+    EXPECT_EQ(detail->reason, Reason::kIndexOutOfRange);
+    EXPECT_EQ(detail->value, c.value);
+    EXPECT_EQ(detail->allowed, c.allowed);
+  }
 }
 
 TEST(Policy, RefusesTensorsThatDoNotBelongTogether) {
@@ -222,6 +393,15 @@ TEST(Policy, RefusesTensorsThatDoNotBelongTogether) {
          t.cu_seqlens = Integers({-1, 4});
        }},
       {"cu_seqlens", Reason::kDtypeNotAllowed, [](PolicyTensors& t) { t.cu_seqlens = t.rollout; }},
+      {"cu_seqlens", Reason::kLimitExceeded,
+       [](PolicyTensors& t) {
+         t.cu_seqlens = Integers({0});
+         t.cu_seqlens->shape = {server::kPolicyTokensMax + 2};
+       }},
+      {"rollout", Reason::kLimitExceeded,
+       [](PolicyTensors& t) {
+         t.rollout = t.trainer = TensorOf(DType::kF32, {server::kPolicyTokensMax + 1, 0}, nullptr);
+       }},
       {"trainer_logits", Reason::kMissingTensor,
        [](PolicyTensors& t) {
          t.rollout_logits = Doubles({2, 2, 1}, {1, 2, 3, 4});

@@ -55,16 +55,18 @@ class ComparePolicyResponse(_message.Message):
     def __init__(self, comparison: _Optional[_Union[PolicyComparison, _Mapping]] = ...) -> None: ...
 
 class DistributionComparison(_message.Message):
-    __slots__ = ["flip_margin", "greedy_flips", "kl", "tokens"]
+    __slots__ = ["flip_margin", "greedy_flips", "kl", "not_finite", "tokens"]
     FLIP_MARGIN_FIELD_NUMBER: _ClassVar[int]
     GREEDY_FLIPS_FIELD_NUMBER: _ClassVar[int]
     KL_FIELD_NUMBER: _ClassVar[int]
+    NOT_FINITE_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     flip_margin: Summary
     greedy_flips: int
     kl: Summary
+    not_finite: int
     tokens: int
-    def __init__(self, kl: _Optional[_Union[Summary, _Mapping]] = ..., greedy_flips: _Optional[int] = ..., flip_margin: _Optional[_Union[Summary, _Mapping]] = ..., tokens: _Optional[int] = ...) -> None: ...
+    def __init__(self, kl: _Optional[_Union[Summary, _Mapping]] = ..., greedy_flips: _Optional[int] = ..., flip_margin: _Optional[_Union[Summary, _Mapping]] = ..., tokens: _Optional[int] = ..., not_finite: _Optional[int] = ...) -> None: ...
 
 class ImportanceRatios(_message.Message):
     __slots__ = ["above", "above_cap", "below", "cap", "effective_sample_size", "log_sequence_sum", "outside", "sequence_mean", "sequence_sum", "token"]
