@@ -65,6 +65,7 @@ Json MapJson(const Message& message, const FieldDescriptor* field) {
 }
 
 std::string SideText(const rlk::v1::ComparedTensor& side) {
+  if (side.dtype() == rlk::v1::DATA_TYPE_UNSPECIFIED) return side.digest();
   std::string text = DTypeText(side.dtype()) + " [";
   for (int i = 0; i < side.shape_size(); ++i) {
     text += (i > 0 ? ", " : "") + std::to_string(side.shape(i));
@@ -177,7 +178,9 @@ std::string ComparisonText(const rlk::v1::Comparison& c) {
   table.Add({c.left().role(), SideText(c.left())});
   table.Add({c.right().role(), SideText(c.right())});
   table.Add({"difference", EnumText(rlk::v1::Difference_descriptor(), c.difference())});
-  table.Add({"elements that differ", Count(c.counts().mismatched(), c.counts().compared())});
+  const bool compared = c.counts().compared() > 0 || c.difference() == rlk::v1::DIFFERENCE_NOTHING;
+  table.Add({"elements that differ",
+             compared ? Count(c.counts().mismatched(), c.counts().compared()) : "not known"});
   if (c.has_first_mismatch()) table.Add({"first", MismatchText(c.first_mismatch())});
   const std::string classes = ClassesText(c.counts());
   if (!classes.empty()) table.Add({"classes", classes});

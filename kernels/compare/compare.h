@@ -61,6 +61,12 @@ struct Sums {
   double magnitude = 0;
 };
 
+// Whether a sum of squares of values that are at most `largest` has lost none of them: FP64 values
+// may have squares beyond both ends of FP64's range, those of narrower dtypes have not.
+inline bool SquaresKept(double largest, double squared) {
+  return largest == 0 || (squared >= 0x1p-960 && squared <= 0x1p1023);
+}
+
 // Below every excess.
 inline constexpr double kNoExcess = -0x1.fffffffffffffp1023;
 

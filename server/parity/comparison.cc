@@ -164,11 +164,25 @@ absl::StatusOr<Mismatch> MakeMismatch(int64_t index, const ParityTensor& left,
   return mismatch;
 }
 
+constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+// Of the squares of values near one mean, sums leave this share of the variance to rounding.
+constexpr double kSpreadMin = 0x1p-40;
+
 // Of the sums; one side all zero has no direction.
 double Cosine(double product, double left_squared, double right_squared) {
   if (left_squared == 0 && right_squared == 0) return 1;
   if (left_squared == 0 || right_squared == 0) return 0;
-  return product / (std::sqrt(left_squared) * std::sqrt(right_squared));
+  return std::clamp(product / (std::sqrt(left_squared) * std::sqrt(right_squared)), -1.0, 1.0);
+}
+
+// The cosine of what is left beside the means.
+double Pearson(const compare::Sums& sums, double n) {
+  const double left = sums.left_squared - sums.left * (sums.left / n);
+  const double right = sums.right_squared - sums.right * (sums.right / n);
+  if (!(left > kSpreadMin * sums.left_squared && right > kSpreadMin * sums.right_squared)) {
+    return kUnknown;
+  }
+  return Cosine(sums.product - sums.left * (sums.right / n), left, right);
 }
 
 ErrorMagnitude MagnitudeOf(const compare::Stats& stats, double relative_floor) {
@@ -189,15 +203,18 @@ ErrorMagnitude MagnitudeOf(const compare::Stats& stats, double relative_floor) {
     magnitude.max_abs_over_max_right = magnitude.max_abs / magnitude.max_abs_right;
   }
   magnitude.mean_abs = sums.error_absolute / n;
-  magnitude.root_mean_square = std::sqrt(sums.error_squared / n);
+  const auto root = [n](double largest, double squared) {
+    return SquaresKept(largest, squared) ? std::sqrt(squared / n) : kUnknown;
+  };
+  magnitude.root_mean_square = root(stats.extremes.absolute, sums.error_squared);
   magnitude.signed_mean = sums.error / n;
   magnitude.magnitude_mean = sums.magnitude / n;
-  magnitude.root_mean_square_right = std::sqrt(sums.right_squared / n);
+  magnitude.root_mean_square_right = root(stats.extremes.right, sums.right_squared);
   if (counts[kMismatched] == 0 && sums.error_squared == 0) return magnitude;
-  magnitude.cosine = Cosine(sums.product, sums.left_squared, sums.right_squared);
-  magnitude.pearson = Cosine(sums.product - sums.left * (sums.right / n),
-                             std::max(0.0, sums.left_squared - sums.left * (sums.left / n)),
-                             std::max(0.0, sums.right_squared - sums.right * (sums.right / n)));
+  const bool kept = SquaresKept(stats.extremes.left, sums.left_squared) &&
+                    SquaresKept(stats.extremes.right, sums.right_squared);
+  magnitude.cosine = kept ? Cosine(sums.product, sums.left_squared, sums.right_squared) : kUnknown;
+  magnitude.pearson = kept ? Pearson(sums, n) : kUnknown;
   return magnitude;
 }
 
@@ -414,11 +431,13 @@ absl::StatusOr<Comparison> CompareWithDigest(const ParityTensor& left, std::stri
   comparison.rows_counted = false;
   comparison.passed = comparison.left.digest == expected;
   if (comparison.passed) {
-    // Of other digests nobody knows how many elements differ.
+    // Of other digests nobody knows how many elements differ, nor of what dtype and shape.
     comparison.stats.compared = left.elements();
     comparison.triage = {TriageClass::kNone, "the tensor has the digest"};
     return comparison;
   }
+  comparison.right.dtype = DType::kUnspecified;
+  comparison.right.shape = {};
   comparison.difference = Difference::kBits;
   comparison.triage = {TriageClass::kUnclassified,
                        "the tensor has another digest, of its bits, its dtype or its shape"};

@@ -288,11 +288,6 @@ double Roughness(std::vector<ValuePair> sample, bool by_left) {
 }
 
 std::optional<Triage> ByModel(const TriageEvidence& evidence, const Numbers& numbers) {
-  const compare::Sums& sums = evidence.stats.sums;
-  // Squares beyond FP64 fit no model.
-  if (!std::isfinite(sums.left_squared + sums.right_squared + sums.error_squared)) {
-    return std::nullopt;
-  }
   const double variance = numbers.rms * numbers.rms - numbers.mean * numbers.mean;
   if (variance <= kUnexplained * numbers.mean * numbers.mean) {
     return Triage{TriageClass::kConstantOffset,
@@ -377,7 +372,12 @@ Triage Classify(const TriageEvidence& evidence) {
   const Numbers numbers(evidence);
   if (auto triage = ByPattern(evidence, numbers)) return *triage;
   if (auto triage = ByPlace(evidence, numbers)) return *triage;
-  if (!IsFloat(evidence.dtype)) {
+  const compare::Stats& stats = evidence.stats;
+  const bool models = IsFloat(evidence.dtype) &&
+                      compare::SquaresKept(stats.extremes.absolute, stats.sums.error_squared) &&
+                      compare::SquaresKept(stats.extremes.left, stats.sums.left_squared) &&
+                      compare::SquaresKept(stats.extremes.right, stats.sums.right_squared);
+  if (!models) {
     return {TriageClass::kUnclassified,
             Text("%lld of %lld elements differ, the first at index %lld", Int(numbers.mismatched),
                  Int(evidence.stats.compared), Int(evidence.stats.first))};

@@ -220,6 +220,64 @@ TEST(Comparison, MagnitudesAreThoseOfTheirNames) {
               1e-14);
 }
 
+// Squares of FP64 values may be beyond FP64: what is made of them is not known, and no guess.
+TEST(Comparison, SquaresBeyondTheRangeGiveNoFigure) {
+  for (const double scale : {1e-200, 1e-170, 1e170, 1e200}) {
+    std::vector<double> x = Normals(20000, 3, scale), opposite = x;
+    for (double& value : opposite) value = -value;
+    const Comparison comparison = Compared(TensorOf(DType::kF64, {200, 100}, x.data()),
+                                           TensorOf(DType::kF64, {200, 100}, opposite.data()));
+    const server::ErrorMagnitude& magnitude = comparison.magnitude;
+    EXPECT_TRUE(std::isnan(magnitude.cosine)) << scale;
+    EXPECT_TRUE(std::isnan(magnitude.pearson)) << scale;
+    EXPECT_TRUE(std::isnan(magnitude.root_mean_square)) << scale;
+    EXPECT_TRUE(std::isnan(magnitude.root_mean_square_right)) << scale;
+    EXPECT_EQ(magnitude.max_abs, 2 * magnitude.max_abs_right) << scale;
+    EXPECT_GT(magnitude.mean_abs, 0.5 * scale) << scale;
+    EXPECT_EQ(comparison.triage.triage, server::TriageClass::kUnclassified) << scale;
+  }
+  // One side alone may be zero.
+  const std::vector<double> zeros(4), ones(4, 1.0);
+  const Comparison comparison =
+      Compared(TensorOf(DType::kF64, {4}, zeros.data()), TensorOf(DType::kF64, {4}, ones.data()));
+  EXPECT_EQ(comparison.magnitude.cosine, 0);
+  EXPECT_EQ(comparison.magnitude.root_mean_square, 1);
+}
+
+TEST(Comparison, CosineAndPearsonStayInTheirRange) {
+  // Beside a mean of 10^7 standard deviations the sums of squares know no correlation.
+  struct Case {
+    double mean;
+    bool known;
+  } const cases[] = {{0, true}, {1e2, true}, {1e4, true}, {1e7, false}, {1e9, false}};
+  const std::vector<double> noise = Normals(20000, 7), more = Normals(20000, 8);
+  for (const Case& c : cases) {
+    std::vector<double> x, y;
+    double left = 0, right = 0, product = 0;
+    for (size_t i = 0; i < noise.size(); ++i) {
+      x.push_back(c.mean + noise[i]);
+      y.push_back(c.mean + noise[i] + 0.5 * more[i]);
+      left += noise[i] * noise[i];
+      right += (noise[i] + 0.5 * more[i]) * (noise[i] + 0.5 * more[i]);
+      product += noise[i] * (noise[i] + 0.5 * more[i]);
+    }
+    const server::ErrorMagnitude magnitude =
+        Compared(TensorOf(DType::kF64, {20000}, x.data()), TensorOf(DType::kF64, {20000}, y.data()))
+            .magnitude;
+    EXPECT_LE(std::fabs(magnitude.cosine), 1) << c.mean;
+    EXPECT_EQ(!std::isnan(magnitude.pearson), c.known) << c.mean << ": " << magnitude.pearson;
+    if (!c.known) continue;
+    // About means that are nearly 0.
+    EXPECT_NEAR(magnitude.pearson, product / std::sqrt(left * right), 1e-3) << c.mean;
+  }
+  const std::vector<float> tenths(4097, 123.456f), others(4097, 123.457f);
+  const server::ErrorMagnitude constant = Compared(TensorOf(DType::kF32, {4097}, tenths.data()),
+                                                   TensorOf(DType::kF32, {4097}, others.data()))
+                                              .magnitude;
+  EXPECT_EQ(constant.cosine, 1);
+  EXPECT_TRUE(std::isnan(constant.pearson));
+}
+
 TEST(Comparison, RefusesOptionsThatSayNothing) {
   const ParityTensor tensor = Floats({2}, {1, 2});
   const std::vector<double> doubles = {1, 2};
@@ -275,6 +333,9 @@ TEST(Comparison, ADigestStandsForATensor) {
   ASSERT_TRUE(comparison.ok());
   EXPECT_FALSE(comparison->passed);
   EXPECT_EQ(comparison->right.digest->Text(), other);
+  EXPECT_EQ(comparison->right.dtype, DType::kUnspecified);
+  EXPECT_EQ(comparison->right.shape.rank(), 0);
+  EXPECT_EQ(comparison->left.dtype, DType::kF32);
   for (const std::string& text :
        {digest.substr(1), digest + "0", digest.substr(0, 20), std::string("sha256:00")}) {
     EXPECT_EQ(GetErrorDetail(server::CompareWithDigest(tensor, text, {}, {}).status())->reason,
