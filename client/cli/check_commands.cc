@@ -143,7 +143,12 @@ Outcome RunParityInvariance(const Args& args, const std::vector<std::string>& wo
   if (!client.ok()) return ConnectError(client.status());
   const auto response = client::CheckInvariance(*client, plan->check);
   if (!response.ok()) return CallError(response.status());
-  return Answer(response->passed(), "a row's result depends on more than the row",
+  const bool differs =
+      std::any_of(response->axes().begin(), response->axes().end(),
+                  [](const rlk::v1::AxisVerdict& axis) { return !axis.passed(); });
+  return Answer(response->passed(),
+                differs ? "a row's result depends on more than the row"
+                        : "no axis has a meaning for the call: nothing was compared",
                 Dump(MessageJson(*response)), InvarianceText(*response));
 }
 

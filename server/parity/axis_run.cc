@@ -341,7 +341,7 @@ absl::Status AxisRun::Differ(const std::string& layout, int32_t output, int64_t 
   difference.output = base_.call.signature().outputs[static_cast<size_t>(output)].name;
   difference.row = row;
   RLK_ASSIGN_OR_RETURN(difference.comparison,
-                       CompareBitsOf(expected, got, Judgment::kInvariance, context_.interrupt()));
+                       CompareBitsOf(got, expected, Judgment::kInvariance, context_.interrupt()));
   Explain(result_.axis, difference.comparison.triage);
   return absl::OkStatus();
 }

@@ -65,6 +65,9 @@ absl::StatusOr<InvarianceResult> CheckInvariance(const Registry& registry, CallR
       result.axes.push_back(std::move(checked));
     }
   }
+  result.passed =
+      result.passed && std::any_of(result.axes.begin(), result.axes.end(),
+                                   [](const AxisResult& checked) { return checked.applicable; });
   return result;
 }
 

@@ -39,7 +39,7 @@ struct LayoutDifference {
   std::string output;
   // The row of the call; -1 for an output that has none.
   int64_t row = -1;
-  // Left is what the call gave (its rows in the order of the layout), right what the layout gave.
+  // Left is what the layout gave, right what the call gave, its rows in the order of the layout.
   Comparison comparison;
 };
 
@@ -58,7 +58,7 @@ struct AxisResult {
 };
 
 struct InvarianceResult {
-  // No layout differs.
+  // No layout differs, and there was one: of nothing that was compared nothing is proved.
   bool passed = true;
   // By method, then axis.
   std::vector<AxisResult> axes;

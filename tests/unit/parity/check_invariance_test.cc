@@ -115,6 +115,36 @@ TEST(CheckInvariance, NamesTheRowThatDiffers) {
   EXPECT_EQ(failing->difference->layout.rfind("rows [", 0), 0u);
 }
 
+// Left and right as everywhere: what is checked, and what it should be.
+TEST(CheckInvariance, ComparesTheLayoutWithTheCall) {
+  const auto result = Check(Fault::kUnwrittenTile, {.axes = {InvarianceAxis::kRepeat}});
+  ASSERT_TRUE(result.ok()) << result.status();
+  const AxisResult* const failing = FirstFailing(*result);
+  ASSERT_NE(failing, nullptr);
+  const Comparison& comparison = failing->difference->comparison;
+  EXPECT_EQ(comparison.left.role, "transformed_config");
+  EXPECT_EQ(comparison.right.role, "canonical_config");
+  // The call found memory of 0xA5, the run after it of 0x5A.
+  ASSERT_TRUE(comparison.first_mismatch.has_value());
+  EXPECT_EQ(comparison.first_mismatch->left_bits, "5a5a5a5a");
+  EXPECT_EQ(comparison.first_mismatch->right_bits, "a5a5a5a5");
+}
+
+TEST(CheckInvariance, DoesNotPassWhereNothingWasCompared) {
+  for (const InvarianceAxis axis : {InvarianceAxis::kSlice, InvarianceAxis::kPermute,
+                                    InvarianceAxis::kChunk, InvarianceAxis::kNeighbours}) {
+    const auto result = Check(Fault::kNone, {.axes = {axis}}, 1);
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_FALSE(result->passed) << InvarianceAxisName(axis);
+    EXPECT_EQ(FirstFailing(*result), nullptr);
+    for (const AxisResult& checked : result->axes) EXPECT_FALSE(checked.applicable);
+  }
+  const auto repeated = Check(
+      Fault::kNone, {.axes = {InvarianceAxis::kSlice, InvarianceAxis::kRepeat}, .repeats = 2}, 1);
+  ASSERT_TRUE(repeated.ok()) << repeated.status();
+  EXPECT_TRUE(repeated->passed);
+}
+
 TEST(CheckInvariance, SaysWhereAnAxisHasNoMeaning) {
   const auto result = Check(Fault::kNone, {.axes = {}, .repeats = 2}, 1);
   ASSERT_TRUE(result.ok()) << result.status();
