@@ -1,6 +1,7 @@
 #include "client/cpp/status_map.h"
 
 #include <string>
+#include <string_view>
 
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
@@ -21,15 +22,12 @@ std::string Metadata(const google::rpc::ErrorInfo& info, const char* key) {
 }
 
 // The server's message was composed by MakeError, which will put field and allowed set around it
-// again.
-std::string WithoutDetail(std::string message, const ErrorDetail& detail) {
-  const std::string prefix = detail.field.empty() ? "" : detail.field + ": ";
-  const std::string suffix = detail.allowed.empty() ? "" : "; allowed: " + detail.allowed;
-  if (message.size() >= prefix.size() + suffix.size() && message.rfind(prefix, 0) == 0 &&
-      message.compare(message.size() - suffix.size(), suffix.size(), suffix) == 0) {
-    message = message.substr(prefix.size(), message.size() - prefix.size() - suffix.size());
-  }
-  return message;
+// again. It has neither where the server knew no more than the words for the reason.
+std::string WithoutDetail(std::string_view message, const ErrorDetail& detail) {
+  const std::string prefix = detail.field + ": ", suffix = "; allowed: " + detail.allowed;
+  if (!detail.field.empty() && message.starts_with(prefix)) message.remove_prefix(prefix.size());
+  if (!detail.allowed.empty() && message.ends_with(suffix)) message.remove_suffix(suffix.size());
+  return std::string(message);
 }
 
 }  // namespace

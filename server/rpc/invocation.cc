@@ -60,6 +60,15 @@ absl::Status CheckInline(const std::string& field, const TensorArg& tensor) {
 
 }  // namespace
 
+TensorSpec AnyTensor(std::string_view name) {
+  TensorSpec spec;
+  spec.name = std::string(name);
+  for (int dtype = 1; dtype < kDTypeCount; ++dtype) {
+    spec.dtypes.push_back(static_cast<DType>(dtype));
+  }
+  return spec;
+}
+
 absl::StatusOr<HostTensor> ValueReader::ToHost(const std::string& field, TensorArg tensor) const {
   RLK_RETURN_IF_ERROR(CheckInline(field, tensor));
   if (tensor.source == TensorSource::kArena) {
@@ -127,8 +136,8 @@ absl::StatusOr<std::map<std::string, HostTensor>> ValueReader::Read(
     payload.size = static_cast<int64_t>(bytes->size());
     payload.pieces.emplace_back(reinterpret_cast<const std::byte*>(bytes->data()), bytes->size());
     payload.owner = std::move(bytes);
-    RLK_ASSIGN_OR_RETURN(TensorArg arg,
-                         wire::DecodeTensor(TensorSpec{}, name, each.tensor(), &payload, limits));
+    RLK_ASSIGN_OR_RETURN(
+        TensorArg arg, wire::DecodeTensor(AnyTensor(name), name, each.tensor(), &payload, limits));
     RLK_ASSIGN_OR_RETURN(HostTensor tensor, ToHost(name, std::move(arg)));
     if (!named.emplace(each.name(), std::move(tensor)).second) {
       return InvalidArgument(Reason::kDuplicateTensor, name, "given more than once", "one tensor",

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "absl/status/statusor.h"
 #include "google/protobuf/repeated_ptr_field.h"
@@ -16,6 +17,9 @@
 #include "server/tensors/tensor_store.h"
 
 namespace rlk::server {
+
+// What a tensor is that belongs to no method: of any dtype.
+TensorSpec AnyTensor(std::string_view name);
 
 inline constexpr int64_t kInvocationInlineBytesMax = int64_t{64} << 10;
 

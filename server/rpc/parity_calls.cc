@@ -6,6 +6,7 @@
 
 #include "kernels/core/status.h"
 #include "server/parity/exception_status.h"
+#include "server/rpc/invocation.h"
 #include "server/rpc/session_auth.h"
 #include "server/rpc/status_map.h"
 
@@ -20,15 +21,6 @@ steady_clock::time_point SteadyDeadline(const grpc::CallbackServerContext& conte
   constexpr auto kFar = std::chrono::hours(24 * 365);
   if (left > kFar) return steady_clock::time_point::max();
   return steady_clock::now() + left;
-}
-
-TensorSpec AnyTensor(std::string_view name) {
-  TensorSpec spec;
-  spec.name = std::string(name);
-  for (int dtype = 1; dtype < kDTypeCount; ++dtype) {
-    spec.dtypes.push_back(static_cast<DType>(dtype));
-  }
-  return spec;
 }
 
 void Count(const ParityServiceContext& service, const absl::Status& status) {

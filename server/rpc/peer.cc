@@ -74,6 +74,7 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> PeerList::ChannelTo(const std::st
     for (const std::string& listed : addresses_) {
       absl::StrAppend(&allowed, allowed.empty() ? "" : ", ", listed);
     }
+    if (allowed.empty()) allowed = "none: --parity-peer lists no server";
     return MakeError(absl::StatusCode::kFailedPrecondition,
                      {Reason::kPeerNotListed, "server", address, allowed},
                      "this server calls only those that its --parity-peer lists");

@@ -100,6 +100,12 @@ INSTANTIATE_TEST_SUITE_P(
                       request.mutable_right()->set_backend("abacus");
                     },
                     kInvalid, "UNKNOWN_BACKEND", "right.options.backend"},
+        RefusalCase{"ProvidedTensorWithFewerBytes",
+                    [](rlk::v1::CheckParityRequest& request) {
+                      rlk::v1::ParitySide* side = Provide(*request.mutable_left());
+                      side->mutable_provided(0)->mutable_tensor()->mutable_data()->pop_back();
+                    },
+                    kInvalid, "PAYLOAD_SIZE_MISMATCH", "left.provided.y.data"},
         RefusalCase{"BackendBesideProvidedTensors",
                     [](rlk::v1::CheckParityRequest& request) {
                       Provide(*request.mutable_left())->set_backend("abacus");

@@ -41,6 +41,16 @@ TEST(StatusMap, RestoresEveryReason) {
   }
 }
 
+// Where an error says less than its fields, the server's words for the reason stand in the fields.
+TEST(StatusMap, NamesFieldAndAllowedOnce) {
+  for (const char* message : {"x: no good, got F64", "no good, got F64; allowed: F32, BF16",
+                              "no good, got F64", "x: no good, got F64; allowed: F32, BF16"}) {
+    const absl::Status status =
+        FromGrpc(Rich(grpc::StatusCode::INVALID_ARGUMENT, message, "rlk", "DTYPE_NOT_ALLOWED"));
+    EXPECT_EQ(status.message(), "x: no good, got F64; allowed: F32, BF16") << message;
+  }
+}
+
 TEST(StatusMap, KeepsStatusesOfOthers) {
   EXPECT_TRUE(FromGrpc(grpc::Status::OK).ok());
   const absl::Status plain = FromGrpc(grpc::Status(grpc::StatusCode::UNAVAILABLE, "gone"));
