@@ -82,6 +82,12 @@ def _named(client: Any, uploads: Uploads, tensors: Mapping[str, Any], out: Any) 
             _tensors.encode(_tensors.as_source(name, small), entry.tensor)
 
 
+def take_timeout(arguments: Dict[str, Any], default: Optional[float]) -> Optional[float]:
+    """The option ``timeout`` out of the arguments: that of the whole check."""
+    timeout = arguments.pop("timeout", None)
+    return call_options.check_timeout(default if timeout is None else timeout)
+
+
 def _invocation(
     client: Any, uploads: Uploads, method: str, arguments: Dict[str, Any]
 ) -> call_pb2.Invocation:
@@ -129,6 +135,15 @@ def _encode_gradients(
     if gradients is False or gradients is None:
         return
     chosen = Gradients() if gradients is True else gradients
+    if not isinstance(chosen, Gradients):
+        raise InvalidArgumentError(
+            f"a {type(chosen).__name__} says nothing of gradients; allowed: True, False, "
+            "rlk.Gradients",
+            reason="UNKNOWN_OPTION",
+            field="gradients",
+            value=repr(chosen),
+            allowed="True, False, rlk.Gradients",
+        )
     request.gradients.seed = chosen.seed
     request.gradients.mode = call_options.parse_enum(
         "gradients.mode", chosen.mode, parity_check_pb2.GradientMode.DESCRIPTOR

@@ -268,14 +268,16 @@ class Client(TensorCalls, ParityCalls):
             judgment: "parity" and "invariance" compare bits; "accuracy" takes backend "golden" on
                 one side and the tolerance contract.
             gradients: True, or a :class:`rlk.Gradients`.
-            arguments: tensors and attributes by name, and options that say where both sides run:
-                ``contract``, ``backend``, ``mode``, ``device_uuid``, ``wanted``.
+            arguments: tensors and attributes by name, options that say where both sides run
+                (``contract``, ``backend``, ``mode``, ``device_uuid``, ``wanted``), and ``timeout``:
+                seconds until the check fails with DeadlineExceededError, by default the client's.
 
         Returns:
             The fields of ``CheckParityResponse``: ``passed``, ``first_difference``, ``outputs``
             (each with its ``comparison``), ``left``, ``right``, ``different_versions``, ... That
             something differs is no error.
         """
+        timeout = _checks.take_timeout(arguments, self.timeout)
         uploads = _checks.Uploads(self)
         try:
             request = _checks.parity_request(
@@ -288,7 +290,9 @@ class Client(TensorCalls, ParityCalls):
                 gradients,
                 arguments,
             )
-            return self._check_call("CheckParity", request, parity_check_pb2.CheckParityResponse)
+            return self._check_call(
+                "CheckParity", request, parity_check_pb2.CheckParityResponse, timeout
+            )
         finally:
             uploads.release()
 
@@ -321,6 +325,7 @@ class Client(TensorCalls, ParityCalls):
             The fields of ``CheckInvarianceResponse``: ``passed`` and ``axes``, each with what it
             compared and the first layout that differs.
         """
+        timeout = _checks.take_timeout(arguments, self.timeout)
         uploads = _checks.Uploads(self)
         try:
             request = _checks.invariance_request(
@@ -336,13 +341,13 @@ class Client(TensorCalls, ParityCalls):
                 arguments,
             )
             return self._check_call(
-                "CheckInvariance", request, parity_check_pb2.CheckInvarianceResponse
+                "CheckInvariance", request, parity_check_pb2.CheckInvarianceResponse, timeout
             )
         finally:
             uploads.release()
 
-    def _check_call(self, rpc: str, request: Any, reply: Any) -> Record:
-        return record_from_proto(self._message_call(_checks.SERVICE + rpc, request, reply))
+    def _check_call(self, rpc: str, request: Any, reply: Any, timeout: Optional[float]) -> Record:
+        return record_from_proto(self._unary_call(_checks.SERVICE + rpc, request, reply, timeout))
 
     def info(self) -> Record:
         """What the server is: ``server_id``, ``provenance``, ``devices``, ``backends``, ``limits``,
@@ -379,12 +384,13 @@ class Client(TensorCalls, ParityCalls):
 
     def _message_call(self, path: str, request: Any, reply: Any) -> Any:
         """A unary call of messages."""
+        return self._unary_call(path, request, reply, check_timeout(self.timeout))
+
+    def _unary_call(self, path: str, request: Any, reply: Any, timeout: Optional[float]) -> Any:
         self._check_open()
         with self._errors():
             data = self._stub(path)(
-                request.SerializeToString(),
-                timeout=check_timeout(self.timeout),
-                metadata=self._session.metadata(),
+                request.SerializeToString(), timeout=timeout, metadata=self._session.metadata()
             )
         return reply.FromString(data)
 
