@@ -1,6 +1,8 @@
 #include "client/cli/operator_cases.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdio>
 #include <set>
 
 #include "client/cli/elements.h"
@@ -152,6 +154,21 @@ absl::Status AddInputs(const CaseOptions& options, OperatorCase& each) {
   return absl::OkStatus();
 }
 
+// A matrix without rows of the batch: the weights of a linear layer.
+bool IsWeights(const DimsPattern& dims) {
+  return !dims.leading && dims.dims.size() == 2 && dims.dims[0].letter != 'T' &&
+         dims.dims[0].letter != 0 && dims.dims[1].letter != 0;
+}
+
+// Sums over the columns of such weights are as large as what they weigh, at any width; the
+// tolerances are of that magnitude.
+std::string ScaleOf(const TensorSpec& spec, DType dtype, const Dims& shape) {
+  if (!IsFloat(dtype) || !IsWeights(spec.dims) || shape[1] == 0) return "";
+  char text[40];
+  std::snprintf(text, sizeof(text), ":%.17g", 1 / std::sqrt(static_cast<double>(shape[1])));
+  return text;
+}
+
 }  // namespace
 
 absl::StatusOr<client::Tensor> MakeInput(const TensorSpec& spec, DType dtype, const Dims& shape,
@@ -161,7 +178,8 @@ absl::StatusOr<client::Tensor> MakeInput(const TensorSpec& spec, DType dtype, co
     std::string name(DTypeName(dtype));
     std::transform(name.begin(), name.end(), name.begin(),
                    [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    return MakeRandom("random:" + ShapeText(shape) + ":" + name + ":" + std::to_string(seed));
+    return MakeRandom("random:" + ShapeText(shape) + ":" + name + ":" + std::to_string(seed) +
+                      ScaleOf(spec, dtype, shape));
   }
   RLK_ASSIGN_OR_RETURN(client::Tensor tensor, client::Tensor::Allocate(dtype, shape.span()));
   if (!IsFloat(dtype)) return Tokens(std::move(tensor), options.token_value);

@@ -18,7 +18,7 @@ struct OperatorCase {
 };
 
 // The tensor of input `spec`. Random values are those of `random:`, those of an input "timestep"
-// fractions.
+// fractions, those of a matrix of weights over the root of its columns.
 absl::StatusOr<client::Tensor> MakeInput(const TensorSpec& spec, DType dtype, const Dims& shape,
                                          uint64_t seed, const CaseOptions& options);
 

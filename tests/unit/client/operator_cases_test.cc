@@ -52,6 +52,20 @@ TEST(MakeInput, TimestepsAreFractions) {
   for (const float value : t->as<float>()) EXPECT_TRUE(value >= 0 && value < 1) << value;
 }
 
+// What a linear layer sums must be no larger for more columns: tolerances do not grow with them.
+TEST(MakeInput, WeightsAreOverTheRootOfTheirColumns) {
+  TensorSpec weights = Input("w1", {DType::kF32});
+  weights.dims.dims = {{.letter = 'M'}, {.letter = 'K'}};
+  TensorSpec rows = Input("x", {DType::kF32});
+  rows.dims.dims = {{.letter = 'T'}, {.letter = 'K'}};
+  const Dims shape = {16, 64};
+  const auto w = MakeInput(weights, DType::kF32, shape, 5, {.sizes = {}});
+  const auto x = MakeInput(rows, DType::kF32, shape, 5, {.sizes = {}});
+  ASSERT_TRUE(w.ok() && x.ok()) << w.status() << x.status();
+  for (size_t i = 0; i < 16 * 64; ++i) EXPECT_EQ(w->as<float>()[i], x->as<float>()[i] / 8) << i;
+  EXPECT_TRUE(MakeInput(weights, DType::kF32, {16, 0}, 5, {.sizes = {}}).ok());
+}
+
 // Attention as RL-Kernel's options see it, but for heads: ids, a rotary base and an epsilon.
 std::vector<MethodSignature> Rich() {
   MethodSignature signature;
