@@ -6,6 +6,7 @@
 #include <future>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -98,9 +99,13 @@ absl::Status PeerCall::Result(const grpc::Status& status) const {
   RLK_RETURN_IF_ERROR(check_.CheckCaller());
   const absl::Status theirs = FromGrpcStatus(status);
   if (std::optional<ErrorDetail> detail = GetErrorDetail(theirs)) {
+    // What is allowed will be put behind it again.
+    std::string said = status.error_message();
+    if (const std::string end = "; allowed: " + detail->allowed; said.ends_with(end)) {
+      said.resize(said.size() - end.size());
+    }
     detail->field = detail->field.empty() ? "server" : absl::StrCat("server.", detail->field);
-    return MakeError(theirs.code(), *std::move(detail),
-                     absl::StrCat(address_, " says: ", status.error_message()));
+    return MakeError(theirs.code(), *std::move(detail), absl::StrCat(address_, " says: ", said));
   }
   switch (status.error_code()) {
     case grpc::StatusCode::DEADLINE_EXCEEDED:

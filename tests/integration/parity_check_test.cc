@@ -301,11 +301,18 @@ TEST(ParityCheck, AFaultOfOneServerIsADifferenceBetweenTheTwo) {
   EXPECT_EQ(result->outputs(0).comparison().ulp().max(), 1);
 }
 
+// Also where an error came by way of another server, its text says each thing once.
 ErrorDetail Refused(const client::Client& client, const client::ParityCheck& check,
                     absl::StatusCode code) {
-  const auto result = client::CheckParity(client, check);
-  EXPECT_EQ(result.status().code(), code) << result.status();
-  return GetErrorDetail(result.status()).value_or(ErrorDetail{});
+  const absl::Status status = client::CheckParity(client, check).status();
+  EXPECT_EQ(status.code(), code) << status;
+  const ErrorDetail detail = GetErrorDetail(status).value_or(ErrorDetail{});
+  for (const std::string& once : {detail.field + ": ", std::string("; allowed: ")}) {
+    const size_t first = status.message().find(once);
+    EXPECT_NE(first, absl::string_view::npos) << status;
+    EXPECT_EQ(status.message().find(once, first + 1), absl::string_view::npos) << status;
+  }
+  return detail;
 }
 
 TEST(ParityCheck, CallsNobodyWhoIsNotListed) {
