@@ -6,12 +6,14 @@ import emulation
 import ml_dtypes
 import numpy as np
 import pytest
+from conftest import ROOT
 
 import rlk
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 import rlk.torch  # noqa: E402
+from rlk import _torch_norm, _torch_operator  # noqa: E402
 
 FORWARD, BACKWARD = "final_logit_softcap.forward", "final_logit_softcap.backward"
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
@@ -196,13 +198,60 @@ def test_clients(server):
 
 
 @needs_custom_op
+def test_schemas_change_with_their_names():
+    # torch.compile keeps backward graphs on disk under the names of forward operators: where a line
+    # changes, so must the number in all names, or old graphs call new operators.
+    found = {str(s) for s in torch._C._jit_get_all_schemas() if s.name.startswith("rlk::")}
+    golden = (ROOT / "tests" / "golden" / "torch_schemas.txt").read_text().splitlines()
+    assert found == set(golden)
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_functions_of_older_torch_give_the_same(client, gated):
+    """Both ways of making an operator, whichever this torch takes."""
+    makers = [_torch_operator._make_function]
+    if rlk.torch.HAS_CUSTOM_OP:
+        makers.append(lambda op: _torch_norm._norm)
+    results = []
+    for maker in makers:
+        leaves = [make(torch.float32, 3, 8).requires_grad_(), make(torch.float32, 8, seed=1)]
+        gate = make(torch.float32, 3, 8, seed=2).requires_grad_() if gated else None
+        op = "rms_norm_gated" if gated else "rms_norm"
+        call = (op, 1e-6, 0.0, "silu" if gated else "", "", "", client.key)
+        y, rstd = maker(_torch_norm._NORM)(*leaves, gate, *call)
+        inputs = [leaves[0], gate] if gated else [leaves[0]]
+        grads = torch.autograd.grad(y.sum(), inputs, create_graph=True)
+        with pytest.raises(RuntimeError, match="first-order"):
+            grads[0].sum().backward()
+        results.append([y, rstd, *grads])
+    for one, other in zip(results[0], results[-1]):
+        assert torch.equal(one, other)
+
+
+@needs_custom_op
+def test_vmap_calls_once_for_each_element(client):
+    x, weight = make(torch.float32, 3, 4, 8).requires_grad_(), make(torch.float32, 3, 8, seed=1)
+
+    def norm(one, row):
+        return rlk.torch.rms_norm(one, row, client=client)
+
+    if not hasattr(_torch_norm._norm, "register_vmap"):
+        pytest.skip(f"torch {torch.__version__} has no rules of vmap for custom operators")
+    y = torch.vmap(norm)(x, weight)
+    (grad,) = torch.autograd.grad(y.square().sum(), x)
+    expected = torch.stack([norm(*pair) for pair in zip(x, weight)])
+    assert torch.equal(y, expected)
+    assert torch.equal(grad, torch.autograd.grad(expected.square().sum(), x)[0])
+
+
+@needs_custom_op
 def test_opcheck(client):
     x = make(torch.float32, 3, 5).requires_grad_()
     arguments = (x, 20.0, torch.float32, "", "", 0)
-    torch.library.opcheck(torch.ops.rlk.final_logit_softcap.default, arguments)
+    torch.library.opcheck(torch.ops.rlk.final_logit_softcap_v2.default, arguments)
     detached = x.detach()
-    arguments = (detached, detached, 20.0, "", "", 0)
-    torch.library.opcheck(torch.ops.rlk.final_logit_softcap_backward.default, arguments)
+    arguments = (detached, detached, [True], 20.0, torch.float32, "", "", 0)
+    torch.library.opcheck(torch.ops.rlk.final_logit_softcap_backward_v2.default, arguments)
 
 
 @needs_custom_op

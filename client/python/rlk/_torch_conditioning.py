@@ -1,20 +1,16 @@
-"""det_linear, the timestep MLP and the sinusoid for torch, behind functions of rlk.torch."""
+"""det_linear, the timestep MLP, the sinusoid and AdaLN for torch, behind functions of rlk.torch."""
 
 from __future__ import annotations
 
-from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, List, Optional, Tuple
 
 import torch
 
+from rlk import _torch_operator
+from rlk._torch_operator import CALL, Operator, ending, options, pick, wanted
 from rlk.client import Client, client_by_key
 
-_SECOND_ORDER = (
-    "rlk.torch: gradients of gradients are not available; rlk computes first-order gradients only"
-)
-HAS_CUSTOM_OP = hasattr(torch.library, "custom_op")
 _ADALN_CHUNKS = ("shift_msa", "scale_msa", "gate_msa", "shift_mlp", "scale_mlp", "gate_mlp")
-# The constants that end every operator's arguments.
-_CALL = "str contract, str backend, int key"
 
 
 def det_linear(
@@ -49,7 +45,7 @@ def det_linear(
         RlkError: as :meth:`rlk.Client.call`, in the forward or the backward pass.
     """
     rows = x.reshape(-1, x.shape[-1])
-    y = _linear(rows, weight, bias, activation, *_ending(contract, backend, client))[0]
+    y = _linear(rows, weight, bias, activation, *ending(contract, backend, client))[0]
     return y.reshape(*x.shape[:-1], weight.shape[0])
 
 
@@ -77,8 +73,8 @@ def timestep_sinusoid_h3(
     Raises:
         RlkError: as :meth:`rlk.Client.call`, in the forward or the backward pass.
     """
-    ending = _ending(contract, backend, client)
-    return _sinusoid(timestep, int(num_channels), float(max_period), *ending)
+    call = ending(contract, backend, client)
+    return _sinusoid(timestep, int(num_channels), float(max_period), *call)
 
 
 def timestep_mlp_fp32(
@@ -106,7 +102,7 @@ def timestep_mlp_fp32(
     Raises:
         RlkError: as :meth:`rlk.Client.call`, in the forward or the backward pass.
     """
-    return _mlp(x, w1, b1, w2, b2, *_ending(contract, backend, client))[0]
+    return _mlp(x, w1, b1, w2, b2, *ending(contract, backend, client))[0]
 
 
 def adaln_projection_3mod(
@@ -134,129 +130,16 @@ def adaln_projection_3mod(
     Raises:
         RlkError: as :meth:`rlk.Client.call`, in the forward or the backward pass.
     """
-    table = _adaln(temb, weight, bias, *_ending(contract, backend, client))
+    table = _adaln(temb, weight, bias, *ending(contract, backend, client))
     width = weight.shape[0] // 18
     return tuple(table.reshape(3 * temb.shape[0], 6 * width).split(width, dim=1))
 
 
-def _ending(
-    contract: Optional[str], backend: Optional[str], client: Optional[Client]
-) -> Tuple[str, str, int]:
-    return contract or "", backend or "", 0 if client is None else client.key
-
-
-def _options(contract: str, backend: str) -> Any:
-    return {"contract": contract or None, "backend": backend or None}
-
-
-class _Operator(NamedTuple):
-    """A forward and its backward as custom operators."""
-
-    name: str
-    # Arguments of the forward; the first `tensors` are tensors, some of which are optional.
-    schema: str
-    tensors: int
-    outputs: int
-    forward: Callable[..., Any]
-    # (saved tensors, grad of the first output, needs, constants) -> a gradient for each input
-    # tensor; empty tensors for those that are not needed.
-    backward: Callable[..., Any]
-    # Which tensors the backward is given, from the inputs and the outputs of the forward.
-    saved: Callable[[Sequence[Any], Sequence[Any]], List[Any]]
-    # Shapes and dtypes of the forward's outputs, from its arguments.
-    fake: Callable[..., Any]
-    # The tensors, of the saved ones, whose shapes the gradients have.
-    like: Tuple[int, ...]
-
-
-def _as_tuple(outputs: Any) -> Tuple[Any, ...]:
-    return tuple(outputs) if isinstance(outputs, (tuple, list)) else (outputs,)
-
-
-def _gradients(ctx: Any, op: _Operator, backward: Any, grad_y: torch.Tensor) -> Any:
-    needs = [bool(need) for need in ctx.needs_input_grad[: op.tensors]]
-    rest = (None,) * len(ctx.constants)
-    if not any(needs):
-        return ((None,) * op.tensors) + rest
-    made = backward(list(ctx.saved_tensors), grad_y.contiguous(), needs, *ctx.constants)
-    return (*(grad if need else None for grad, need in zip(made, needs)), *rest)
-
-
-def _make_custom_op(op: _Operator) -> Any:
-    """Registers rlk::<name> and its backward; returns the forward operator."""
-    result = "Tensor" if op.outputs == 1 else f"({', '.join(['Tensor'] * op.outputs)})"
-    constants = ", ".join(op.schema.split(", ")[op.tensors :])
-    forward = torch.library.custom_op(
-        f"rlk::{op.name}", op.forward, mutates_args=(), schema=f"({op.schema}) -> {result}"
-    )
-    backward = torch.library.custom_op(
-        f"rlk::{op.name}_backward",
-        op.backward,
-        mutates_args=(),
-        schema=f"(Tensor[] saved, Tensor grad_y, bool[] needs, {constants}) -> Tensor[]",
-    )
-
-    def setup(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.constants = inputs[op.tensors :]
-        ctx.save_for_backward(*op.saved(inputs, _as_tuple(output)))
-
-    def gradient(ctx: Any, *grads: torch.Tensor) -> Any:
-        return _gradients(ctx, op, backward, grads[0])
-
-    def fake_backward(saved: Any, grad_y: Any, needs: Any, *rest: Any) -> Any:
-        return [
-            saved[at].new_empty(saved[at].shape if need else (0,))
-            for at, need in zip(op.like, needs)
-        ]
-
-    def second_order(ctx: Any, *grads: Any) -> Any:
-        raise RuntimeError(_SECOND_ORDER)
-
-    forward.register_fake(op.fake)
-    forward.register_autograd(gradient, setup_context=setup)
-    backward.register_fake(fake_backward)
-    backward.register_autograd(second_order)
-    return forward
-
-
-def _make_function(op: _Operator) -> Any:
-    """The same without custom operators, for torch before 2.4."""
-
-    class Backward(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, count: int, *arguments: Any) -> Any:
-            saved, (grad_y, needs, *constants) = arguments[:count], arguments[count:]
-            return tuple(op.backward(list(saved), grad_y, needs, *constants))
-
-        @staticmethod
-        def backward(ctx: Any, *grads: torch.Tensor) -> Any:
-            raise RuntimeError(_SECOND_ORDER)
-
-    class Forward(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, *arguments: Any) -> Any:
-            outputs = _as_tuple(op.forward(*arguments))
-            ctx.save_for_backward(*op.saved(arguments, outputs))
-            ctx.constants = arguments[op.tensors :]
-            if op.outputs > 1:
-                ctx.mark_non_differentiable(*outputs[1:])
-            return outputs if op.outputs > 1 else outputs[0]
-
-        @staticmethod
-        def backward(ctx: Any, *grads: torch.Tensor) -> Any:
-            def call(saved: Any, grad_y: Any, needs: Any, *constants: Any) -> Any:
-                return Backward.apply(len(saved), *saved, grad_y, needs, *constants)
-
-            return _gradients(ctx, op, call, grads[0])
-
-    return Forward.apply
-
-
-def _linear_forward(x: Any, weight: Any, bias: Any, activation: str, *ending: Any) -> Any:
-    contract, backend, key = ending
+def _linear_forward(x: Any, weight: Any, bias: Any, activation: str, *call: Any) -> Any:
+    contract, backend, key = call
     result = client_by_key(key).call(
         "det_linear.forward",
-        options=_options(contract, backend),
+        options=options(contract, backend),
         x=x.contiguous(),
         weight=weight.contiguous(),
         bias=None if bias is None else bias.contiguous(),
@@ -266,44 +149,42 @@ def _linear_forward(x: Any, weight: Any, bias: Any, activation: str, *ending: An
     return result.y, result.pre
 
 
-def _linear_backward(saved: Any, grad_y: Any, needs: Any, activation: str, *ending: Any) -> Any:
-    contract, backend, key = ending
+def _linear_backward(saved: Any, grad_y: Any, needs: Any, activation: str, *call: Any) -> Any:
+    contract, backend, key = call
     x, weight, pre = (tensor.contiguous() for tensor in saved[:3])
     common = {
-        "options": _options(contract, backend),
+        "options": options(contract, backend),
         "grad_y": grad_y.contiguous(),
         "pre": None if activation == "none" else pre,
         "activation": activation,
     }
     client = client_by_key(key)
-    grads = [x.new_empty(0) for _ in needs]
+    grad_x: Optional[torch.Tensor] = None
     if needs[0]:
         result = client.call(
             "det_linear.backward_input", weight=weight, output_dtype=x.dtype, **common
         )
-        grads[0] = result.grad_x
-    wanted = [name for name, need in zip(("grad_weight", "grad_bias"), needs[1:]) if need]
-    if wanted:
-        result = client.call("det_linear.backward_weight", x=x, wanted=wanted, **common)
-        for at, name in enumerate(("grad_weight", "grad_bias"), start=1):
-            if needs[at]:
-                grads[at] = getattr(result, name)
-    return grads
+        grad_x = result.grad_x
+    names, others = ("grad_weight", "grad_bias"), needs[1:]
+    if not any(others):
+        return [grad_x, None, None]
+    result = client.call("det_linear.backward_weight", x=x, wanted=wanted(names, others), **common)
+    return [grad_x, *pick(result, names, others)]
 
 
 def _linear_saved(inputs: Any, outputs: Any) -> List[Any]:
     x, weight, bias = inputs[:3]
     # The bias gives its gradient's shape alone.
-    return [x, weight, outputs[1], weight.new_empty(0) if bias is None else bias]
+    return [x, weight, outputs[1], bias]
 
 
-def _sinusoid_forward(timestep: Any, num_channels: int, max_period: float, *ending: Any) -> Any:
-    contract, backend, key = ending
+def _sinusoid_forward(timestep: Any, num_channels: int, max_period: float, *call: Any) -> Any:
+    contract, backend, key = call
     return (
         client_by_key(key)
         .call(
             "timestep_sinusoid_h3.forward",
-            options=_options(contract, backend),
+            options=options(contract, backend),
             timestep=timestep,
             num_channels=num_channels,
             max_period=max_period,
@@ -313,14 +194,14 @@ def _sinusoid_forward(timestep: Any, num_channels: int, max_period: float, *endi
 
 
 def _sinusoid_backward(
-    saved: Any, grad_y: Any, needs: Any, num_channels: int, max_period: float, *ending: Any
+    saved: Any, grad_y: Any, needs: Any, num_channels: int, max_period: float, *call: Any
 ) -> Any:
-    contract, backend, key = ending
+    contract, backend, key = call
     timestep, embedding = saved
     result = client_by_key(key).call(
         "timestep_sinusoid_h3.backward",
-        options=_options(contract, backend),
-        grad_embedding=grad_y,
+        options=options(contract, backend),
+        grad_embedding=grad_y.contiguous(),
         embedding=embedding,
         max_period=max_period,
         timestep_dtype=timestep.dtype,
@@ -328,11 +209,11 @@ def _sinusoid_backward(
     return [result.grad_timestep]
 
 
-def _mlp_forward(x: Any, w1: Any, b1: Any, w2: Any, b2: Any, *ending: Any) -> Any:
-    contract, backend, key = ending
+def _mlp_forward(x: Any, w1: Any, b1: Any, w2: Any, b2: Any, *call: Any) -> Any:
+    contract, backend, key = call
     result = client_by_key(key).call(
         "timestep_mlp_fp32.forward",
-        options=_options(contract, backend),
+        options=options(contract, backend),
         x=x.contiguous(),
         w1=w1.contiguous(),
         b1=b1.contiguous(),
@@ -343,29 +224,29 @@ def _mlp_forward(x: Any, w1: Any, b1: Any, w2: Any, b2: Any, *ending: Any) -> An
     return result.y, result.pre
 
 
-def _mlp_backward(saved: Any, grad_y: Any, needs: Any, *ending: Any) -> Any:
-    contract, backend, key = ending
+def _mlp_backward(saved: Any, grad_y: Any, needs: Any, *call: Any) -> Any:
+    contract, backend, key = call
     x, w1, b1, w2, pre = (tensor.contiguous() for tensor in saved[:5])
     names = ("grad_x", "grad_w1", "grad_b1", "grad_w2", "grad_b2")
     result = client_by_key(key).call(
         "timestep_mlp_fp32.backward",
-        options=_options(contract, backend),
+        options=options(contract, backend),
         x=x,
         w1=w1,
         b1=b1,
         w2=w2,
-        grad_y=grad_y,
+        grad_y=grad_y.contiguous(),
         pre=pre,
-        wanted=[name for name, need in zip(names, needs) if need],
+        wanted=wanted(names, needs),
     )
-    return [getattr(result, name) if need else x.new_empty(0) for name, need in zip(names, needs)]
+    return pick(result, names, needs)
 
 
-def _adaln_forward(temb: Any, weight: Any, bias: Any, *ending: Any) -> Any:
-    contract, backend, key = ending
+def _adaln_forward(temb: Any, weight: Any, bias: Any, *call: Any) -> Any:
+    contract, backend, key = call
     result = client_by_key(key).call(
         "adaln_projection_3mod.forward_table",
-        options=_options(contract, backend),
+        options=options(contract, backend),
         temb=temb.contiguous(),
         weight=weight.contiguous(),
         bias=bias.contiguous(),
@@ -373,65 +254,62 @@ def _adaln_forward(temb: Any, weight: Any, bias: Any, *ending: Any) -> Any:
     return result.table
 
 
-def _adaln_backward(saved: Any, grad_y: Any, needs: Any, *ending: Any) -> Any:
-    contract, backend, key = ending
-    temb, weight, bias = (tensor.contiguous() for tensor in saved)
+def _adaln_backward(saved: Any, grad_y: Any, needs: Any, *call: Any) -> Any:
+    contract, backend, key = call
+    temb, weight = (tensor.contiguous() for tensor in saved[:2])
     width = weight.shape[0] // 18
     views = grad_y.reshape(3 * temb.shape[0], 6, width)
     names = ("grad_temb", "grad_weight", "grad_bias")
     result = client_by_key(key).call(
         "adaln_projection_3mod.backward",
-        options=_options(contract, backend),
+        options=options(contract, backend),
         temb=temb,
         weight=weight,
-        wanted=[name for name, need in zip(names, needs) if need],
-        **{
-            "grad_" + chunk: views[:, at].contiguous() for at, chunk in enumerate(_ADALN_CHUNKS)
-        },
+        wanted=wanted(names, needs),
+        **{"grad_" + chunk: views[:, at].contiguous() for at, chunk in enumerate(_ADALN_CHUNKS)},
     )
-    empties = (temb, weight, bias)
-    return [
-        getattr(result, name) if need else tensor.new_empty(0)
-        for name, need, tensor in zip(names, needs, empties)
-    ]
+    return pick(result, names, needs)
 
 
-_LINEAR = _Operator(
+_LINEAR = Operator(
     name="det_linear",
-    schema=f"Tensor x, Tensor weight, Tensor? bias, str activation, {_CALL}",
+    schema=f"Tensor x, Tensor weight, Tensor? bias, str activation, {CALL}",
     tensors=3,
     outputs=2,
     forward=_linear_forward,
     backward=_linear_backward,
     saved=_linear_saved,
+    saved_count=4,
     fake=lambda x, weight, *rest: (
         x.new_empty((x.shape[0], weight.shape[0])),
         x.new_empty((x.shape[0], weight.shape[0]), dtype=torch.float32),
     ),
     like=(0, 1, 3),
 )
-_SINUSOID = _Operator(
+_SINUSOID = Operator(
     name="timestep_sinusoid_h3",
-    schema=f"Tensor timestep, int num_channels, float max_period, {_CALL}",
+    schema=f"Tensor timestep, int num_channels, float max_period, {CALL}",
     tensors=1,
     outputs=1,
     forward=_sinusoid_forward,
     backward=_sinusoid_backward,
     saved=lambda inputs, outputs: [inputs[0], outputs[0]],
+    saved_count=2,
     fake=lambda timestep, num_channels, *rest: timestep.new_empty(
         (timestep.shape[0], num_channels), dtype=torch.float32
     ),
     like=(0,),
 )
-_MLP = _Operator(
+_MLP = Operator(
     name="timestep_mlp_fp32",
-    schema=f"Tensor x, Tensor w1, Tensor b1, Tensor w2, Tensor b2, {_CALL}",
+    schema=f"Tensor x, Tensor w1, Tensor b1, Tensor w2, Tensor b2, {CALL}",
     tensors=5,
     outputs=2,
     forward=_mlp_forward,
     backward=_mlp_backward,
     # b2 gives its gradient's shape alone.
     saved=lambda inputs, outputs: [*inputs[:4], outputs[1], inputs[4]],
+    saved_count=6,
     fake=lambda x, w1, b1, w2, *rest: (
         x.new_empty((x.shape[0], w2.shape[0])),
         x.new_empty((x.shape[0], w1.shape[0])),
@@ -439,19 +317,20 @@ _MLP = _Operator(
     like=(0, 1, 2, 3, 5),
 )
 
-_ADALN = _Operator(
+_ADALN = Operator(
     name="adaln_projection_3mod",
-    schema=f"Tensor temb, Tensor weight, Tensor bias, {_CALL}",
+    schema=f"Tensor temb, Tensor weight, Tensor bias, {CALL}",
     tensors=3,
     outputs=1,
     forward=_adaln_forward,
     backward=_adaln_backward,
     # The bias gives its gradient's shape alone.
     saved=lambda inputs, outputs: list(inputs[:3]),
+    saved_count=3,
     fake=lambda temb, weight, *rest: weight.new_empty((temb.shape[0], weight.shape[0])),
     like=(0, 1, 2),
 )
 
-_make = _make_custom_op if HAS_CUSTOM_OP else _make_function
-_linear, _sinusoid, _mlp = _make(_LINEAR), _make(_SINUSOID), _make(_MLP)
-_adaln = _make(_ADALN)
+_linear, _sinusoid, _mlp, _adaln = (
+    _torch_operator.make(op) for op in (_LINEAR, _SINUSOID, _MLP, _ADALN)
+)
