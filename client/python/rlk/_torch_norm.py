@@ -43,7 +43,7 @@ def rms_norm(
         RlkError: as :meth:`rlk.Client.call`, in the forward or the backward pass.
     """
     constants = ("rms_norm", float(eps), float(weight_offset), "")
-    return _apply(x, weight, None, constants, contract, backend, client)
+    return call(x, weight, None, constants, ending(contract, backend, client))
 
 
 def qwen3_next_rms_norm(
@@ -57,7 +57,7 @@ def qwen3_next_rms_norm(
 ) -> torch.Tensor:
     """:func:`rms_norm` with the zero-centred weights of Qwen3-Next: the offset is 1."""
     constants = ("qwen3_next_rms_norm", float(eps), 1.0, "")
-    return _apply(x, weight, None, constants, contract, backend, client)
+    return call(x, weight, None, constants, ending(contract, backend, client))
 
 
 def rms_norm_gated(
@@ -82,19 +82,19 @@ def rms_norm_gated(
     ``rms_norm_gated/hf-v1`` is that of transformers' Qwen3NextRMSNormGated.
     """
     constants = ("rms_norm_gated", float(eps), float(weight_offset), activation)
-    return _apply(x, weight, gate, constants, contract, backend, client)
+    return call(x, weight, gate, constants, ending(contract, backend, client))
 
 
-def _apply(
+def call(
     x: torch.Tensor,
     weight: torch.Tensor,
     gate: Optional[torch.Tensor],
-    constants: Tuple[str, float, float, str],
-    contract: Optional[str],
-    backend: Optional[str],
-    client: Optional[Client],
+    norm: Tuple[str, float, float, str],
+    server: Tuple[str, str, int],
 ) -> torch.Tensor:
-    return _norm(x, weight, gate, *constants, *ending(contract, backend, client))[0]
+    """Any of the functions above: ``norm`` is operator, eps, weight_offset and activation ("" where
+    there is no gate), ``server`` what :func:`rlk._torch_operator.ending` gives."""
+    return _norm(x, weight, gate, *norm, *server)[0]
 
 
 def _arguments(gate: Any, constants: Any) -> Dict[str, Any]:
