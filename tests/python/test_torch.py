@@ -75,6 +75,12 @@ def test_views(client, view, dtype):
     assert to_numpy(y).tobytes() == expected.tobytes()
 
 
+def test_the_callers_storage_can_still_be_resized(client):
+    x = make(torch.float32, 8)
+    client.call(FORWARD, x=x)
+    assert x.untyped_storage().resizable()
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_nan_payloads_are_untouched(client, dtype):
     bits = torch.arange(-(1 << 15), 1 << 15, dtype=torch.int32).to(torch.int16)

@@ -105,10 +105,10 @@ def _torch_source(field: str, tensor: Any) -> Source:
             field, str(tensor.layout), "torch.strided", f"layout {tensor.layout} is not dense"
         )
     host = tensor.detach().cpu().resolve_neg()
-    if tensor.dtype == torch.bfloat16:
-        bits = host.view(getattr(torch, _TORCH_CARRIER)).numpy()
-        return Source(dtype, bits.view(_dtypes.to_numpy(dtype)), tensor.device)
-    return Source(dtype, host.numpy(), tensor.device)
+    # As integers, for types that numpy lacks; and not by numpy(), which would leave the caller's
+    # storage unable to be resized (FSDP does that to weights).
+    bits = np.from_dlpack(host.view(getattr(torch, f"int{8 * host.element_size()}")))
+    return Source(dtype, bits.view(_dtypes.to_numpy(dtype)), tensor.device)
 
 
 def _element_strides(array: np.ndarray) -> Optional[List[int]]:
