@@ -104,7 +104,7 @@ copy_libraries() {
 
 copy_files() {
   rm -rf "$out"
-  mkdir -p "$out"/{bin,lib,python,tests/gpu}
+  mkdir -p "$out"/{bin,lib,python,examples,tests/gpu}
   local binaries=("$build/server/rlk-server" "$build/client/rlk")
   [[ ! -x "$build/tests/gpu/rlk_compare_bench" ]] || binaries+=("$build/tests/gpu/rlk_compare_bench")
   [[ ! -x "$build/tests/gpu/rlk_gpu_test" ]] || binaries+=("$build/tests/gpu/rlk_gpu_test")
@@ -117,6 +117,7 @@ copy_files() {
   strip --strip-unneeded "$out"/bin/* "$out"/lib/*
 
   cp -r "$source_dir/client/python/rlk" "$out/python/"
+  cp "$source_dir"/client/python/examples/*.py "$out/examples/"
   local wheel
   for wheel in "${wheels[@]}"; do
     [[ "$wheel" == *-none-any.whl ]] || die "$wheel is no pure Python wheel"
@@ -124,7 +125,7 @@ copy_files() {
   done
   cp -r "$source_dir/tests/data" "$source_dir/tests/golden" "$out/tests/"
   cp "$source_dir"/tests/gpu/{run.sh,bench.py,conditioning_bench.py,linear_bench.py,norm_bench.py} \
-    "$source_dir"/tests/gpu/{server_check.py,resident_check.py,parity_checks.py,replay_check.py,chain_check.py} "$out/tests/gpu/"
+    "$source_dir"/tests/gpu/{server_check.py,resident_check.py,parity_checks.py,replay_check.py,torch_check.py,chain_check.py} "$out/tests/gpu/"
   find "$out" -name __pycache__ -prune -exec rm -rf {} +
   cp "$source_dir/LICENSE" "$out/"
   {

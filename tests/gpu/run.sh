@@ -16,6 +16,8 @@
 #   server      rlk-server with CUDA, called by the command and by the Python client (40 s)
 #   checks      the checks of ParityService on cuda: against golden and cpu, and rows in other layouts (180 s)
 #   replay      every call of a load run twice and recorded, then replayed on cpu: the same bits (200 s)
+#   torch       a tiny Qwen3-Next of transformers whose norms run on the server, trained: the losses and
+#               log-probabilities of cpu; skipped without transformers (300 s)
 #   chain       MiniMax-H3's timestep conditioning stage by stage, against cpu and golden (300 s)
 #   bench       timings beside torch.compile, Triton and a copy (180 s)
 #   linear_bench  the BF16 linear of AdaLN beside cuBLAS and a read of its weights (180 s)
@@ -37,14 +39,14 @@ sections=()
 while (($# > 0)); do
   case "$1" in
     --out) out="${2:?--out needs a folder}"; shift ;;
-    portable | norm | compare | resident | conditioning | law | bf16 | rest | sanitizer | server | checks | replay | chain | bench | norm_bench | \
+    portable | norm | compare | resident | conditioning | law | bf16 | rest | sanitizer | server | checks | replay | torch | chain | bench | norm_bench | \
       conditioning_bench | linear_bench) sections+=("$1") ;;
-    -h | --help) sed -n '2,28s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h | --help) sed -n '2,30s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     *) echo "run.sh: unknown section or option $1" >&2; exit 2 ;;
   esac
   shift
 done
-((${#sections[@]} > 0)) || sections=(portable norm compare resident conditioning law bf16 rest sanitizer server checks replay chain bench
+((${#sections[@]} > 0)) || sections=(portable norm compare resident conditioning law bf16 rest sanitizer server checks replay torch chain bench
   norm_bench conditioning_bench linear_bench)
 mkdir -p "$out" || exit 2
 export RLK_GOLDEN_DIR="$root/tests/golden"
@@ -76,7 +78,7 @@ run() {
     grep -E '^\[  FAILED  \]|Failure$|^ *Expected|^ *Actual|element|differs' "$out/$name.log" | head -n 40
     tail -n 30 "$out/$name.log"
   else
-    grep -E '^(ok|\[  PASSED|forward|backward|grad_|digest|timestep|det_linear|h3-v1|silu|    )' \
+    grep -E '^(ok|skipped|\[  PASSED|forward|backward|grad_|digest|timestep|det_linear|h3-v1|silu|    )' \
       "$out/$name.log" | tail -n 120
   fi
 }
@@ -148,6 +150,10 @@ section_checks() {
 section_replay() {
   run replay 200 python3 -u "$here/replay_check.py" --bin "$root/bin" --out "$out/replay.json"
 }
+section_torch() {
+  run torch 300 python3 -u "$here/torch_check.py" --bin "$root/bin" --python "$root/python" \
+    --example "$root/examples/tiny_qwen3_next.py" --out "$out/torch.json"
+}
 section_chain() {
   run chain 300 python3 -u "$here/chain_check.py" --bin "$root/bin" --out "$out/chain.json"
 }
@@ -197,7 +203,7 @@ for line in sys.stdin:
     name, seconds, result = line.rstrip("\n").split("\t")
     results["sections"][name] = {"seconds": int(seconds), "result": result}
 for name in ("bench", "norm_bench", "conditioning_bench", "linear_bench", "resident",
-             "server", "replay", "chain"):
+             "server", "replay", "torch", "chain"):
     path = os.path.join(out, name + ".json")
     if name in results["sections"] and os.path.exists(path):
         with open(path, encoding="utf-8") as file:

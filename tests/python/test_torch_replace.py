@@ -236,6 +236,41 @@ def test_copies_are_served_and_restored_on_their_own(client):
     assert not torch.equal(other(x), served) and torch.equal(model(x), served)
 
 
+def test_classes_that_came_since_are_undone_first(client):
+    module = OlmoLikeRMSNorm(8)
+    model = torch.nn.ModuleList([module])
+    rlk.torch.replace(model, client)
+    x = make(2, 8)
+    served = module(x)
+    torch.nn.utils.parametrize.register_parametrization(module, "weight", torch.nn.Identity())
+    assert torch.equal(module(x), served)
+    with pytest.raises(rlk.FailedPreconditionError, match="another class was put before"):
+        rlk.torch.restore(model)
+    torch.nn.utils.parametrize.remove_parametrizations(module, "weight")
+    assert rlk.torch.restore(model) == 1 and type(module) is OlmoLikeRMSNorm
+
+
+def test_sharded_weights_are_gathered_before_calls(client):
+    fsdp = pytest.importorskip("torch.distributed.fsdp")
+    if not hasattr(fsdp, "fully_shard"):
+        pytest.skip(f"torch {torch.__version__} has no fully_shard")
+    model, x = Model(), make(4, WIDTH)
+    rlk.torch.replace(model, client)
+    served = model(x)
+    store = torch.distributed.HashStore()
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (1,))
+        for module in (model.first, model.gated, model):
+            fsdp.fully_shard(module, mesh=mesh)
+        y = model(x)
+        assert torch.equal(y, served)
+        y.sum().backward()
+        assert all(p.grad is not None for p in model.parameters())
+    finally:
+        torch.distributed.destroy_process_group()
+
+
 def test_state_travels_as_a_state_dict_and_modules_are_not_pickled(client):
     model = Model()
     rlk.torch.replace(model, client)

@@ -4,6 +4,7 @@ transformers.
 The bits of the rest of a model are torch's; replaced, the norms and the softcap are the contracts'.
 """
 
+import concurrent.futures
 import copy
 import importlib
 
@@ -282,6 +283,21 @@ def test_a_softcap_that_comes_not_or_twice_is_refused(client, way, error, text):
             with pytest.raises(error, match=text):
                 model(x)
         assert not torch.overrides._get_current_function_mode_stack()
+
+
+def test_forwards_of_several_threads(client):
+    model, ids = build("gemma2"), tokens()
+    rlk.torch.replace(model, client)
+    expected = model(ids).logits
+
+    def forward(at):
+        if at % 3 == 0:  # failures of one thread are not those of another
+            with pytest.raises(IndexError):
+                model(ids + SIZES["vocab_size"])
+        return model(ids).logits
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        assert all(torch.equal(got, expected) for got in pool.map(forward, range(12)))
 
 
 def test_a_softcap_of_16_bits_needs_a_word(client):

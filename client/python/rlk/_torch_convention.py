@@ -10,6 +10,7 @@ conventions differ in a good part of all elements of 16 bits, or by whole factor
 from __future__ import annotations
 
 import inspect
+import warnings
 from typing import Any, Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
@@ -273,7 +274,8 @@ class _Caller(NamedTuple):
         shadow.__dict__["_parameters"] = {**self.module._parameters, "weight": probe.weight}
         shadow.__dict__["training"] = probe.x.dtype == _BF16  # either must give the same
         try:
-            with torch.autocast("cpu", enabled=False):
+            with torch.autocast("cpu", enabled=False), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of dtypes that the model may never have
                 return type(self.module).forward(shadow, *probe.tensors())
         except Exception as error:  # whatever somebody else's code raises
             dtypes = f"{probe.x.dtype} and {probe.weight.dtype}".replace("torch.", "")

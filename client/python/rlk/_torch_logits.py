@@ -8,6 +8,7 @@ the config keeps its cap, and a cap that is applied never or twice does not go u
 
 from __future__ import annotations
 
+import inspect
 import threading
 from typing import Any, List, Optional
 
@@ -17,6 +18,8 @@ from torch.overrides import TorchFunctionMode
 from rlk._torch_modules import FinalLogitSoftcap
 from rlk.errors import FailedPreconditionError, InvalidArgumentError
 
+# Hooks that run also after a failure came after torch 2.0.
+HAS_HOOKS = "always_call" in inspect.signature(torch.nn.Module.register_forward_hook).parameters
 _TENSOR = torch.Tensor
 _STEPS = (
     ("a division by the cap", {torch.div, torch.true_divide, _TENSOR.div, _TENSOR.true_divide}),
@@ -112,7 +115,7 @@ class LogitSoftcap:
 
     def attach(self, model: torch.nn.Module, head: torch.nn.Module) -> None:
         """Watches every forward of the model from now on."""
-        model.register_forward_pre_hook(self.begin)
+        model.register_forward_pre_hook(self.begin, prepend=True)
         head.register_forward_hook(self.see_head)
         model.register_forward_hook(self.end, always_call=True)
 

@@ -235,5 +235,11 @@ def serve(module: torch.nn.Module, binding: Binding) -> None:
 
 def unserve(module: torch.nn.Module) -> None:
     """Undoes :func:`serve`."""
-    module.__class__ = type(module).__mro__[2]
+    front, *bases = type(module).__bases__
+    if front is not Served:
+        raise FailedPreconditionError(
+            f"{type(module).__name__}: since rlk.torch.replace, another class was put before this "
+            "one (fully_shard and parametrizations do so); undo that first"
+        )
+    module.__class__ = bases[0]
     del module._rlk

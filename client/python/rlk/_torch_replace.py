@@ -110,7 +110,11 @@ def replace(
 
 
 def restore(model: torch.nn.Module) -> int:
-    """Undoes :func:`replace` on a model or a copy of one; returns how many operators came back."""
+    """Undoes :func:`replace` on a model or a copy of one; returns how many operators came back.
+
+    Raises:
+        FailedPreconditionError: a module got another class since, which must be undone first.
+    """
     restored = 0
     for module in model.modules():
         if isinstance(module, _torch_modules.Served):
@@ -216,6 +220,11 @@ class _Plan:
         hooks = [*causal._forward_pre_hooks.values(), *causal._forward_hooks.values()]
         if any(isinstance(getattr(h, "__self__", None), _torch_logits.LogitSoftcap) for h in hooks):
             self._problems.append((name, "its softcap runs on a server already"))
+            return
+        if not _torch_logits.HAS_HOOKS:
+            self._problems.append(
+                (name, f"its softcap needs a newer torch than {torch.__version__}")
+            )
             return
         weight = getattr(causal.lm_head, "weight", None)
         if self._softcap_dtype is None and weight is not None and weight.dtype != torch.float32:
