@@ -19,4 +19,11 @@ inline constexpr int kTileColumns = 64;
 absl::StatusOr<CUtensorMap> MatrixTiles(const void* matrix, int64_t rows, int64_t columns,
                                         int64_t stride, int tile_rows);
 
+// Tiles of `tile_rows` x `tile_columns` elements, at most 256 each, of a contiguous matrix [rows,
+// columns] of elements of 2 or 4 bytes; rows are a multiple of 16 bytes, in the matrix and in the
+// tile. In shared memory, 128-byte aligned, the rows follow each other. Beyond the matrix a tile is
+// zero. INTERNAL where the driver refuses.
+absl::StatusOr<CUtensorMap> PlainTiles(const void* matrix, int element_bytes, int64_t rows,
+                                       int64_t columns, int tile_rows, int tile_columns);
+
 }  // namespace rlk::cuda

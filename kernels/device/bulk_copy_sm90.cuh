@@ -43,10 +43,31 @@ class StageBarrier {
         "r"(parity)
         : "memory");
   }
+  // Whether it has: for a thread that has something to do meanwhile.
+  __device__ __forceinline__ bool Test(uint32_t parity) const {
+    uint32_t done;
+    asm volatile(
+        "{\n\t"
+        ".reg .pred done;\n\t"
+        "mbarrier.test_wait.parity.acquire.cta.shared::cta.b64 done, [%1], %2;\n\t"
+        "selp.u32 %0, 1, 0, done;\n\t"
+        "}"
+        : "=r"(done)
+        : "r"(Address()), "r"(parity)
+        : "memory");
+    return done != 0;
+  }
 
  private:
   uint64_t word_;
 };
+
+// Bulk copies issued after this see what ordinary writes, known of here, have put in global memory.
+__device__ __forceinline__ void FenceBeforeBulkCopy() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("fence.proxy.async.global;" ::: "memory");
+#endif
+}
 
 // Copies `bytes`, a multiple of 16; both addresses are 16-byte aligned. `barrier` counts them.
 __device__ __forceinline__ void BulkCopy(void* to, const void* from, int bytes,

@@ -49,7 +49,8 @@ inline BackwardCall MakeBackwardCall(const KernelArgs& args) {
                args.Output("grad_weight").data,
                args.Output("dweight_acc").as<float>(),
                reinterpret_cast<float*>(kept),
-               reinterpret_cast<float*>(kept)};
+               reinterpret_cast<float*>(kept),
+               reinterpret_cast<uint32_t*>(statistic)};
   call.sum = reinterpret_cast<float*>(kept + TermBytes(call.problem));
   call.carry_index = IndexOf(carry);
   call.streamable =

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/device/async_copy.cuh"
+#include "kernels/device/published.cuh"
 #include "kernels/ops/rms_norm/narrow.cuh"
 #include "kernels/ops/rms_norm/weight_gradient.cuh"
 
@@ -171,6 +172,54 @@ __global__ void __launch_bounds__(kNarrowThreads, 2)
     fold.partials[int64_t{blockIdx.x} * s.length + threadIdx.x] = partial;
   }
   device::AllowLaunchBehind();
+}
+
+// grad_x, grad_gate, and the terms for a fold that runs beside it (StoredLeftFoldKernel): a block
+// goes from 128 rows to others, in order, and publishes in fold.ready which are there. The terms
+// are stored column after column of 128 rows, kStoredPitch apart. Otherwise as
+// BackwardNarrowKernel. Any grid.
+template <typename X, typename G, Convention kConvention, int kLanes>
+__global__ void __launch_bounds__(kNarrowThreads, 1)
+    BackwardNarrowStoringKernel(const BackwardPointers p, const FoldPointers fold,
+                                const Scalars s) {
+  constexpr int kRows = sizeof(X) == 4 ? 2 : 4;
+  using Rows = NarrowRows<X, G, kConvention, kLanes, kRows>;
+  constexpr int kPassRows = Rows::Place::kGroups * kRows, kQuads = kPassRows / 4;
+  constexpr int kPitch = kLanes * kGroup + 1;  // so that a column's rows lie in different banks
+  __shared__ float tile[kPassRows][kPitch];
+  device::AllowLaunchBehind();
+  float w[kGroup];
+  LoadWeights<X, kConvention>(p.weight, static_cast<int>(threadIdx.x) % kLanes * kGroup, s, w);
+#pragma unroll 1
+  for (int64_t block = blockIdx.x; block * kFoldRows < s.rows; block += gridDim.x) {
+    float* terms = fold.terms + block * s.length * kStoredPitch;
+#pragma unroll 1
+    for (int pass = 0; pass < kFoldRows; pass += kPassRows) {
+      const int64_t begin = block * kFoldRows + pass;
+      if (begin >= s.rows) break;
+      Rows rows(p, s, begin);
+      rows.Load();
+      rows.Statistic();
+      float dots[kRows];
+#pragma unroll
+      for (int i = 0; i < kRows; ++i) {
+        float c[kGroup];
+        dots[i] = rows.TermsOfRow(i, w, c);
+        float* to = &tile[rows.place.row(i) - begin][rows.place.column()];
+#pragma unroll
+        for (int e = 0; e < kGroup; ++e) to[e] = c[e];
+      }
+      rows.StoreGradX(dots);
+      __syncthreads();
+      for (int i = static_cast<int>(threadIdx.x); i < kQuads * s.length; i += kNarrowThreads) {
+        const int row = i % kQuads * 4, column = i / kQuads;
+        *reinterpret_cast<float4*>(terms + column * kStoredPitch + pass + row) = make_float4(
+            tile[row][column], tile[row + 1][column], tile[row + 2][column], tile[row + 3][column]);
+      }
+      __syncthreads();
+    }
+    if (threadIdx.x == 0) device::StoreRelease(fold.ready + block, 1);
+  }
 }
 
 }  // namespace rlk::rms_norm

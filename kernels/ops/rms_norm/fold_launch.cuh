@@ -1,7 +1,9 @@
 // Launcher of the weight gradient for one dtype of x.
 #pragma once
 
+#include "kernels/cuda/tensor_map.h"
 #include "kernels/ops/rms_norm/backward_launch.cuh"
+#include "kernels/ops/rms_norm/left_fold_sm90.cuh"
 
 namespace rlk::rms_norm {
 
@@ -23,15 +25,45 @@ absl::Status LaunchLeftFold(const BackwardCall& call) {
                       call.stream, call.fold, call.scalars);
 }
 
+// The same where there are bulk tensor copies.
+template <typename X, Convention kConvention, int kStages>
+absl::Status LaunchWideLeftFold(const BackwardCall& call) {
+  using Fold = WideFold<X, kConvention, kStages>;
+  const auto tiles = [&](const void* matrix) {
+    return cuda::PlainTiles(matrix, sizeof(X), call.problem.rows, call.problem.length,
+                            Fold::kTileRows, Fold::kColumns);
+  };
+  FoldMaps maps = {};
+  RLK_ASSIGN_OR_RETURN(maps.x, tiles(call.fold.x));
+  RLK_ASSIGN_OR_RETURN(maps.grad_y, tiles(call.fold.grad_y));
+  if constexpr (IsGated(kConvention)) {
+    RLK_ASSIGN_OR_RETURN(maps.gate, tiles(call.fold.gate));
+  }
+  cuda::LaunchShape shape;
+  RLK_ASSIGN_OR_RETURN(shape.blocks, cuda::GridBlocks(call.problem.length, Fold::kColumns));
+  shape.threads = Fold::kThreads;
+  shape.shared_bytes = sizeof(typename Fold::Memory);
+  return cuda::LaunchWith(WideLeftFoldKernel<X, kConvention, kStages>, shape, call.stream, maps,
+                          call.fold, call.scalars);
+}
+
 template <typename X, typename G, Convention kConvention>
 absl::Status LaunchFold(const BackwardCall& call) {
   const int length = call.scalars.length;
   const bool chunked = call.problem.fold == Fold::kChunk128;
-  const bool whole = length % (chunked ? kGroup : 16) == 0;
+  RLK_ASSIGN_OR_RETURN(const cuda::DeviceShape device, cuda::CurrentDeviceShape());
+  const bool bulk = !chunked && sizeof(X) == 2 && std::is_same_v<X, G> && device.capability >= 90;
+  const bool whole = length % (chunked || bulk ? kGroup : 16) == 0;
   if (!call.streamable || !whole || call.problem.rows == 0) {
     RLK_ASSIGN_OR_RETURN(const unsigned blocks, cuda::GridBlocks(length, kChunkThreads));
     return cuda::Launch(FoldElementsKernel<X, kConvention>, blocks, kChunkThreads, call.stream,
                         call.rows, call.index, call.fold, call.carry_index, call.scalars, chunked);
+  }
+  if constexpr (sizeof(X) == 2 && std::is_same_v<X, G>) {
+    if (bulk && length <= 16 * device.multiprocessors) {
+      return LaunchWideLeftFold<X, kConvention, 4>(call);
+    }
+    if (bulk) return LaunchWideLeftFold<X, kConvention, 3>(call);
   }
   if (!chunked) return LaunchLeftFold<X, G, kConvention>(call);
   const int64_t chunks = (call.problem.rows + kChunkRows - 1) / kChunkRows;

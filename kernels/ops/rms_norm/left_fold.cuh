@@ -8,30 +8,32 @@
 
 namespace rlk::rms_norm {
 
-// A lane that adds rows of shared memory in order, four a read, with the reads ahead of the adds.
+// A lane that adds rows of shared memory in order, four a read. It adds a batch while the next is
+// read whole: reads between the adds cost the chain half as much again (5.5 cycles a row, not 4.2).
 class AddingLane {
  public:
-  static constexpr int kAhead = 8;  // quads of rows
+  static constexpr int kBatch = 8;  // quads of rows
 
   __device__ __forceinline__ explicit AddingLane(float sum) : sum_(sum) {}
   __device__ __forceinline__ float sum() const { return sum_; }
 
   __device__ __forceinline__ void Begin(const float* rows) {
     from_ = reinterpret_cast<const float4*>(rows);
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i) quads_[i] = from_[i];
+    Read(from_, ahead_);
   }
   // Adds a tile and goes on to the next, whose rows must be there or not be used.
   template <int kRows>
   __device__ __forceinline__ void AddTile(const float* next_rows) {
-    const auto* next = reinterpret_cast<const float4*>(next_rows);
     constexpr int kQuads = kRows / 4;
-    static_assert(kQuads % kAhead == 0);
+    static_assert(kQuads % (2 * kBatch) == 0);
+    const auto* next = reinterpret_cast<const float4*>(next_rows);
+    float4 other[kBatch];
 #pragma unroll
-    for (int i = 0; i < kQuads; ++i) {
-      const float4 c = quads_[i % kAhead];
-      quads_[i % kAhead] = i + kAhead < kQuads ? from_[i + kAhead] : next[i + kAhead - kQuads];
-      sum_ = arith::Add(arith::Add(arith::Add(arith::Add(sum_, c.x), c.y), c.z), c.w);
+    for (int quad = kBatch; quad < kQuads; quad += 2 * kBatch) {
+      Read(from_ + quad, other);
+      AddBatch(ahead_);
+      Read(quad + kBatch < kQuads ? from_ + quad + kBatch : next, ahead_);
+      AddBatch(other);
     }
     from_ = next;
   }
@@ -41,9 +43,20 @@ class AddingLane {
   }
 
  private:
+  __device__ __forceinline__ static void Read(const float4* from, float4 (&batch)[kBatch]) {
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) batch[i] = from[i];
+  }
+  __device__ __forceinline__ void AddBatch(const float4 (&batch)[kBatch]) {
+#pragma unroll
+    for (const float4& c : batch) {
+      sum_ = arith::Add(arith::Add(arith::Add(arith::Add(sum_, c.x), c.y), c.z), c.w);
+    }
+  }
+
   float sum_;
   const float4* from_ = nullptr;
-  float4 quads_[kAhead];
+  float4 ahead_[kBatch];
 };
 
 // A source of terms: those that BackwardNarrowKernel stored.

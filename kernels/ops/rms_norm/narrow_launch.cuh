@@ -3,6 +3,7 @@
 
 #include "kernels/ops/rms_norm/backward_launch.cuh"
 #include "kernels/ops/rms_norm/backward_narrow.cuh"
+#include "kernels/ops/rms_norm/left_fold_sm90.cuh"
 
 namespace rlk::rms_norm {
 
@@ -25,6 +26,7 @@ BackwardCall Segment(const BackwardCall& call, int64_t begin, int64_t rows) {
     return p == nullptr ? nullptr : static_cast<X*>(p) + at;
   };
   segment.scalars.rows = rows;
+  segment.fold.ready += begin / kFoldRows;
   segment.rows.x = move(call.rows.x, X{});
   segment.rows.gate = move(call.rows.gate, X{});
   segment.rows.grad_y = move(call.rows.grad_y, G{});
@@ -40,15 +42,52 @@ BackwardCall Segment(const BackwardCall& call, int64_t begin, int64_t rows) {
   return segment;
 }
 
+// The rows and, beside them, their left fold. They do not share multiprocessors, where the rows
+// would slow the chain of adds down: each takes one alone by the shared memory it asks for.
+template <typename X, typename G, Convention kConvention, int kLanes>
+absl::Status LaunchNarrowBesideFold(const BackwardCall& call, int multiprocessors) {
+  constexpr size_t kAlone = 84 * 1024;  // beside the kernel's own 33 KiB
+  const auto kernel = BackwardNarrowStoringKernel<X, G, kConvention, kLanes>;
+  RLK_CUDA_RETURN_IF_ERROR(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                                cudaFuncAttributePreferredSharedMemoryCarveout,
+                                                cudaSharedmemCarveoutMaxShared));
+  cuda::LaunchShape fold;
+  RLK_ASSIGN_OR_RETURN(fold.blocks, cuda::GridBlocks(call.problem.length, StoredFold::kColumns));
+  fold.threads = StoredFold::kThreads;
+  fold.shared_bytes = sizeof(StoredFold::Memory);
+  fold.starts_early = true;
+  cuda::LaunchShape rows;
+  RLK_ASSIGN_OR_RETURN(rows.blocks, cuda::GridBlocks(call.scalars.rows, kFoldRows));
+  const int left = multiprocessors - static_cast<int>(fold.blocks);
+  rows.blocks = std::min(rows.blocks, static_cast<unsigned>(std::max(left, 1)));
+  rows.threads = kNarrowThreads;
+  rows.shared_bytes = kAlone;
+  RLK_RETURN_IF_ERROR(
+      cuda::LaunchWith(kernel, rows, call.stream, call.rows, call.fold, call.scalars));
+  return cuda::LaunchWith(StoredLeftFoldKernel<X>, fold, call.stream, call.fold, call.scalars);
+}
+
 // A left fold over segments of rows, so that the stored terms are bounded: the sum goes from one to
 // the next.
 template <typename X, typename G, Convention kConvention, int kLanes>
 absl::Status LaunchNarrowLeftFold(const BackwardCall& call) {
   constexpr int kColumns = 8, kTileRows = 256, kDepth = 3;
+  RLK_ASSIGN_OR_RETURN(const cuda::DeviceShape device, cuda::CurrentDeviceShape());
+  const bool beside = device.capability >= 90;
+  if (beside) {
+    const int64_t blocks = (call.scalars.rows + kFoldRows - 1) / kFoldRows;
+    RLK_CUDA_RETURN_IF_ERROR(cudaMemsetAsync(
+        call.fold.ready, 0, static_cast<size_t>(blocks) * sizeof(uint32_t), call.stream));
+  }
   const int64_t step = SegmentRows(call.problem);
   for (int64_t begin = 0; begin < call.scalars.rows; begin += step) {
     const BackwardCall segment =
         Segment<X, G>(call, begin, std::min(step, call.scalars.rows - begin));
+    if (beside) {
+      RLK_RETURN_IF_ERROR(
+          (LaunchNarrowBesideFold<X, G, kConvention, kLanes>(segment, device.multiprocessors)));
+      continue;
+    }
     RLK_RETURN_IF_ERROR(
         (LaunchNarrowKernel<X, G, kConvention, kLanes>(segment, NarrowFold::kStore)));
     RLK_RETURN_IF_ERROR(

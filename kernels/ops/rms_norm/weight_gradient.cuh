@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/ops/rms_norm/backward.cuh"
+#include "kernels/ops/rms_norm/workspace.h"
 
 namespace rlk::rms_norm {
 
@@ -19,7 +20,8 @@ struct FoldPointers {
   void* grad_weight;   // [length], X or F32; null when not wanted
   float* accumulator;  // [length]; null when not wanted
   float* partials;     // [ceil(rows / 128), length], chunk128
-  float* terms;        // [rows, length], where a left fold stores them
+  float* terms;        // where a left fold stores them (TermBytes)
+  uint32_t* ready;     // [ceil(rows / 128)], beside the terms: not 0 where they are there
 };
 
 // c of 8 neighbouring columns. The weight does not enter.

@@ -11,7 +11,11 @@ namespace rlk::rms_norm {
 
 // Rows up to this length are done in one pass, and a left fold of theirs stores its terms.
 inline constexpr int64_t kNarrowLengthMax = 256;
-inline constexpr int64_t kTermBytesMax = int64_t{32} << 20;
+inline constexpr int64_t kTermBytesMax = int64_t{64} << 20;
+
+// Floats of a column of 128 stored terms: four more, so that neighbouring columns lie in different
+// banks of shared memory.
+inline constexpr int kStoredPitch = 132;
 
 inline int64_t AlignWorkspace(int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
@@ -31,9 +35,11 @@ inline int64_t SegmentRows(const Problem& problem) {
 inline bool StoresTerms(const Problem& problem) {
   return problem.fold == Fold::kLeft && problem.length <= kNarrowLengthMax;
 }
-// The terms of a segment, [segment, length], and the sum so far, [length].
+// The terms of a segment, [segment, length] or, for bulk copies, [segment / 128, length,
+// kStoredPitch], and the sum so far, [length].
 inline int64_t TermBytes(const Problem& problem) {
-  return StoresTerms(problem) ? AlignWorkspace(SegmentRows(problem) * problem.length * 4) : 0;
+  if (!StoresTerms(problem)) return 0;
+  return AlignWorkspace(SegmentRows(problem) / kChunkRows * problem.length * kStoredPitch * 4);
 }
 inline int64_t SumBytes(const Problem& problem) {
   return StoresTerms(problem) ? AlignWorkspace(problem.length * 4) : 0;
