@@ -308,6 +308,7 @@ absl::Status CompareSides(const Sides& sides, const ComparisonOptions& options,
   const compare::Spec spec = {sides.left.dtype, comparison.rule.atol, comparison.rule.rtol,
                               options.relative_floor};
   RLK_ASSIGN_OR_RETURN(comparison.stats, CompareElements(sides, spec, context.pool, interrupt));
+  comparison.looked_at = true;
   CompleteHistogram(sides.left.dtype, comparison.stats);
   comparison.magnitude = MagnitudeOf(comparison.stats, options.relative_floor);
   comparison.compared_on =

@@ -87,6 +87,8 @@ struct Comparison {
   Difference difference = Difference::kNothing;
   ComparedSide left, right;
   std::vector<std::string> axes;
+  // Whether elements were looked at: not of other shapes or dtypes, nor of a digest.
+  bool looked_at = false;
   // Counts, histogram and extremes as they were found; ulp bucket 0 is complete.
   compare::Stats stats;
   ErrorMagnitude magnitude;

@@ -180,7 +180,7 @@ class TokenPass {
     const auto n = static_cast<double>(sequence_tokens_);
     rollout_.Add(std::exp(-sequence_rollout_ / n));
     trainer_.Add(std::exp(-sequence_trainer_ / n));
-    const double log_ratio = -sequence_difference_ / n;
+    const double log_ratio = 0 - sequence_difference_ / n;
     log_perplexity_.Add(log_ratio);
     log_perplexity_abs_.Add(std::fabs(log_ratio));
     perplexity_ratio_.Add(std::exp(log_ratio));

@@ -81,7 +81,7 @@ void FillRows(const Comparison& comparison, rlk::v1::ComparisonRows& out) {
 
 void FillHistogram(const Comparison& comparison, rlk::v1::UlpHistogram& out) {
   using namespace compare;
-  if (!IsFloat(comparison.left.dtype)) return;
+  if (!IsFloat(comparison.left.dtype) || !comparison.looked_at) return;
   const auto& counts = comparison.stats.counts;
   out.set_max(Saturated(comparison.stats.extremes.ulp));
   for (int b = 0; b < kUlpBuckets; ++b) {

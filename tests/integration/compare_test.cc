@@ -107,6 +107,29 @@ TEST_F(CompareTest, ResidentTensorsAreComparedByHandleAndViewsByOffset) {
   EXPECT_EQ(comparison.counts().compared(), 1024);
 }
 
+TEST_F(CompareTest, ADigestGivesNoHistogram) {
+  CompareRequest request;
+  *request.mutable_left() = *request.mutable_right() = Floats({3}, {1, 2, 3});
+  Comparison comparison;
+  ASSERT_TRUE(Compare(request, &comparison).ok());
+  ASSERT_GT(comparison.ulp().buckets_size(), 0);
+  EXPECT_EQ(comparison.ulp().buckets(0).elements(), 3);
+  const std::string digest = comparison.left().digest();
+  request.clear_right();
+  for (const std::string& right : {digest, digest.substr(0, digest.size() - 4) + "0000"}) {
+    request.set_right_digest(right);
+    ASSERT_TRUE(Compare(request, &comparison).ok());
+    EXPECT_EQ(comparison.passed(), right == digest);
+    EXPECT_EQ(comparison.ulp().buckets_size(), 0);
+    EXPECT_EQ(comparison.right().dtype(),
+              right == digest ? rlk::v1::DATA_TYPE_F32 : rlk::v1::DATA_TYPE_UNSPECIFIED);
+  }
+  request.clear_right_digest();
+  *request.mutable_right() = Floats({3, 1}, {1, 2, 3});
+  ASSERT_TRUE(Compare(request, &comparison).ok());
+  EXPECT_EQ(comparison.ulp().buckets_size(), 0);
+}
+
 TEST_F(CompareTest, AViewBeginsAtAnElement) {
   TensorDescription tensor;
   const std::string bytes = BytesOf(std::vector<float>(8));

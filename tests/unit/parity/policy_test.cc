@@ -112,6 +112,14 @@ TEST(Policy, SmallDifferencesKeepTheirDigits) {
   }
 }
 
+TEST(Policy, EqualSidesHaveNoMinusInTheirZeros) {
+  PolicyTensors tensors = FourTokens();
+  tensors.trainer = tensors.rollout;
+  for (const auto& [name, value] : Policies(tensors).metrics) {
+    EXPECT_FALSE(std::signbit(value)) << name;
+  }
+}
+
 TEST(Policy, K3IsNeverNegative) {
   Random random(11);
   for (int i = 0; i < 1000; ++i) {
