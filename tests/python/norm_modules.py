@@ -58,7 +58,6 @@ MAPPED = {
     "llama": (LlamaLikeRMSNorm, "rms_norm/hf-v1", 0.0, None, 3),
     "olmo": (OlmoLikeRMSNorm, "rms_norm/leftfold-v1", 0.0, None, 5),
     "gemma": (GemmaLikeRMSNorm, "qwen3_next_rms_norm/leftfold-v1", 1.0, None, 5),
-    "torch": (lambda width: torch.nn.RMSNorm(width, 1e-6), "rms_norm/leftfold-v1", 0.0, None, 5),
     "gated, casts": (GatedCastRMSNorm, "rms_norm_gated/hf-v1", 0.0, "silu", 5),
     "gated": (GatedRMSNorm, "rms_norm_gated/leftfold-v1", 0.0, "silu", 5),
     "gated, sigmoid": (
@@ -74,6 +73,12 @@ MAPPED = {
         "rms_norm_gated/leftfold-v1", 1.0, "sigmoid", 5,
     ),
 }
+
+
+if hasattr(torch.nn, "RMSNorm"):  # torch 2.4
+    MAPPED["torch"] = (
+        lambda width: torch.nn.RMSNorm(width, 1e-6), "rms_norm/leftfold-v1", 0.0, None, 5
+    )
 
 
 class OffsetInWeightDtypeRMSNorm(Norm):
@@ -142,6 +147,22 @@ class SqueezingRMSNorm(Norm):
     def forward(self, x):
         y = (self.weight * self.normed(x)).to(x.dtype)
         return y.squeeze(1) if x.dim() == 3 and x.shape[1] == 1 else y
+
+
+class DtypeEpsRMSNorm(OlmoLikeRMSNorm):
+    """As torch.nn.RMSNorm, whose eps is None by default."""
+
+    def __init__(self, width):
+        super().__init__(width, eps=None)
+
+    def normed(self, x):
+        return super().normed(x, eps=torch.finfo(x.dtype).eps)
+
+
+class BiaslessLayerNorm(Norm):
+    def forward(self, x):
+        centred = x - x.mean(-1, keepdim=True)
+        return self.weight * self.normed(centred).to(x.dtype)
 
 
 class NoEpsRMSNorm(Norm):
@@ -218,7 +239,7 @@ REFUSED = {
     "no eps": (NoEpsRMSNorm, "one attribute must be its eps"),
     "two eps": (TwoEpsRMSNorm, "it has eps, variance_epsilon"),
     "eps of 0": (ZeroEpsRMSNorm, "eps is 0.0"),
-    "torch's eps of the dtype": (torch.nn.RMSNorm, "eps is None"),
+    "torch's eps of the dtype": (DtypeEpsRMSNorm, "eps is None"),
     "no weight": (WeightlessRMSNorm, "it has none"),
     "a bias": (BiasedRMSNorm, "it has weight, bias"),
     "a buffer": (BufferedRMSNorm, "it has weight, scale"),

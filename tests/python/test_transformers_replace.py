@@ -16,6 +16,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
 
 import rlk.torch  # noqa: E402
+from rlk import _torch_logits  # noqa: E402
 
 if not hasattr(transformers, "Qwen3NextForCausalLM"):
     pytest.skip(
@@ -283,6 +284,13 @@ def test_a_softcap_that_comes_not_or_twice_is_refused(client, way, error, text):
             with pytest.raises(error, match=text):
                 model(x)
         assert not torch.overrides._get_current_function_mode_stack()
+
+
+def test_a_softcap_needs_hooks_that_older_torch_has_not(client, monkeypatch):
+    monkeypatch.setattr(_torch_logits, "HAS_HOOKS", False)
+    model = Capped(Forwards.scales_first)
+    with pytest.raises(rlk.InvalidArgumentError, match="needs a newer torch"):
+        rlk.torch.replace(model, client)
 
 
 def test_forwards_of_several_threads(client):
