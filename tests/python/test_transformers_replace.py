@@ -168,6 +168,18 @@ def test_generates_and_copies(client):
     assert torch.isfinite(other(ids).logits).all()
 
 
+def test_inference_and_autocast(client):
+    model, ids = build("qwen3_next"), tokens()
+    rlk.torch.replace(model, client)
+    expected = model(ids, use_cache=False).logits
+    with torch.inference_mode():
+        assert torch.equal(model(ids, use_cache=False).logits, expected)
+    with torch.autocast("cpu", torch.bfloat16):  # FP32 weights and BF16 activations
+        loss = model(ids, labels=ids, use_cache=False).loss
+        loss.backward()
+    assert all(p.grad is not None for p in model.parameters())
+
+
 def test_gradient_checkpointing_of_the_model(client):
     model, ids = build("qwen3_next"), tokens()
     rlk.torch.replace(model, client)
@@ -284,6 +296,20 @@ def test_a_softcap_that_comes_not_or_twice_is_refused(client, way, error, text):
             with pytest.raises(error, match=text):
                 model(x)
         assert not torch.overrides._get_current_function_mode_stack()
+
+
+@pytest.mark.parametrize(
+    "options,field",
+    [
+        ({"contract": "final_logit_softcap/nothing-v1"}, "options.contract"),
+        ({"backend": "nothing"}, "options.backend"),
+    ],
+)
+def test_a_softcap_that_the_server_has_not(client, options, field):
+    model = Capped(Forwards.scales_first)
+    with pytest.raises(rlk.InvalidArgumentError) as caught:
+        rlk.torch.replace(model, client, **options)
+    assert caught.value.field == field and not model._forward_hooks
 
 
 def test_a_softcap_needs_hooks_that_older_torch_has_not(client, monkeypatch):

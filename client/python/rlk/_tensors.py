@@ -108,7 +108,7 @@ def _torch_source(field: str, tensor: Any) -> Source:
     # As integers, for types that numpy lacks; and not by numpy(), which would leave the caller's
     # storage unable to be resized (FSDP does that to weights).
     bits = np.from_dlpack(host.view(getattr(torch, f"int{8 * host.element_size()}")))
-    return Source(dtype, bits.view(_dtypes.to_numpy(dtype)), tensor.device)
+    return Source(dtype, bits.view(cast(np.dtype, _dtypes.to_numpy(dtype))), tensor.device)
 
 
 def _element_strides(array: np.ndarray) -> Optional[List[int]]:

@@ -99,6 +99,20 @@ def dtype_error(dtype: torch.dtype) -> InvalidArgumentError:
     )
 
 
+def check(cap: float, softcap: FinalLogitSoftcap) -> Optional[str]:
+    """Why the server's softcap is not that of torch, found by a call; None where it is.
+
+    Raises RlkError where the server cannot be reached, or has not this contract or backend.
+    """
+    x = torch.linspace(-4 * cap, 4 * cap, 257)
+    dtype = None if softcap.output_dtype == torch.float32 else softcap.output_dtype
+    served = softcap(x if dtype is None else x.to(dtype)).float()
+    limit = 1e-5 if dtype is None else 1e-2
+    if bool(((served - torch.tanh(x / cap) * cap).abs() > limit * cap).any()):
+        return f"{softcap.extra_repr()} is not cap * tanh(x / cap)"
+    return None
+
+
 class LogitSoftcap:
     """The hooks of one model. Copies of the model share them."""
 

@@ -238,6 +238,10 @@ class _Plan:
             backend=self._backend,
             client=self._client,
         )
+        problem = _torch_logits.check(cap, module)
+        if problem is not None:
+            self._problems.append((name, problem))
+            return
         used = str(module._server.contract)
         self.replacements.append(
             Replacement(
