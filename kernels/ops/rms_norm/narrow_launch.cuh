@@ -42,6 +42,9 @@ BackwardCall Segment(const BackwardCall& call, int64_t begin, int64_t rows) {
   return segment;
 }
 
+// From here on a fold that runs beside the rows pays for what it has to prepare.
+inline constexpr int64_t kRowsBeside = 4096;
+
 // The rows and, beside them, their left fold. They do not share multiprocessors, where the rows
 // would slow the chain of adds down: each takes one alone by the shared memory it asks for.
 template <typename X, typename G, Convention kConvention, int kLanes>
@@ -73,7 +76,7 @@ template <typename X, typename G, Convention kConvention, int kLanes>
 absl::Status LaunchNarrowLeftFold(const BackwardCall& call) {
   constexpr int kColumns = 8, kTileRows = 256, kDepth = 3;
   RLK_ASSIGN_OR_RETURN(const cuda::DeviceShape device, cuda::CurrentDeviceShape());
-  const bool beside = device.capability >= 90;
+  const bool beside = device.capability >= 90 && call.scalars.rows >= kRowsBeside;
   if (beside) {
     const int64_t blocks = (call.scalars.rows + kFoldRows - 1) / kFoldRows;
     RLK_CUDA_RETURN_IF_ERROR(cudaMemsetAsync(
