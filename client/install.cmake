@@ -10,6 +10,7 @@ set(RLK_INSTALL_CMAKE ${CMAKE_INSTALL_LIBDIR}/cmake/rlk)
 # of their own.
 set(RLK_PUBLIC_HEADERS
   client/cpp/adaln.h
+  client/cpp/arena.h
   client/cpp/checks.h
   client/cpp/client.h
   client/cpp/det_linear.h

@@ -7,20 +7,22 @@
 #include <thread>
 
 #include "server/sessions/session_table.h"
+#include "server/tensors/arena_store.h"
 #include "server/tensors/tensor_store.h"
 
 namespace rlk::server {
 
-// Both outlive it.
+// All outlive it.
 class LeaseLoop {
  public:
-  LeaseLoop(SessionTable* sessions, TensorStore* store)
-      : thread_([this, sessions, store] {
+  LeaseLoop(SessionTable* sessions, TensorStore* store, ArenaStore* arenas)
+      : thread_([this, sessions, store, arenas] {
           constexpr auto kInterval = std::chrono::milliseconds(100);
           std::unique_lock lock(mutex_);
           while (!stop_.wait_for(lock, kInterval, [this] { return stopping_; })) {
             sessions->Sweep();
             store->Sweep();
+            arenas->Sweep();
           }
         }) {}
   ~LeaseLoop() {

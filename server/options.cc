@@ -7,6 +7,7 @@
 
 #include "absl/flags/flag.h"
 #include "absl/flags/reflection.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/core/status.h"
 #include "server/flags.h"
@@ -20,6 +21,9 @@ ABSL_FLAG(
     std::string, side, "auto",
     "Path of the side socket, whose connections hold sessions; auto: that of --unix with .side "
     "at its end; empty for none");
+ABSL_FLAG(std::string, side_uids, "",
+          "Further uids whose processes may use the side socket, a comma list; it is then open to "
+          "connect for everybody, and the kernel says who does. Empty: the server's own alone");
 ABSL_FLAG(std::string, tls_cert, "",
           "PEM file with the server's certificate and those up to its authority: TCP listeners of "
           "gRPC then speak TLS; empty for none. It is read again when it changes, as are the next "
@@ -120,6 +124,13 @@ ABSL_FLAG(int64_t, account_tensors_max, rlk::Limits().account_tensors_max,
           "Limit: resident tensors of one account, where --tokens says nothing else");
 ABSL_FLAG(int64_t, account_resident_bytes_max, rlk::Limits().account_resident_bytes_max,
           "Limit: bytes of one account's resident tensors, where --tokens says nothing else");
+ABSL_FLAG(int64_t, session_arenas_max, rlk::Limits().session_arenas_max,
+          "Limit: arenas of one session");
+ABSL_FLAG(int64_t, session_arena_bytes_max, rlk::Limits().session_arena_bytes_max,
+          "Limit: bytes of the arenas of one session");
+ABSL_FLAG(int64_t, arena_bytes_max, rlk::Limits().arena_bytes_max,
+          "Limit: bytes of the arenas of all sessions");
+ABSL_FLAG(int64_t, arena_slots_max, rlk::Limits().arena_slots_max, "Limit: slots of one arena");
 ABSL_FLAG(int64_t, chunk_bytes_max, rlk::Limits().chunk_bytes_max,
           "Limit: data of one message of a stream");
 ABSL_FLAG(int64_t, parity_work_bytes_max, rlk::Limits().parity_work_bytes_max,
@@ -163,6 +174,17 @@ absl::Status ReadCredentials(const FlagReader& reader, Options& options) {
   return reader.Boolean("reflection", options.reflection);
 }
 
+absl::Status ReadUids(const FlagReader& reader, Options& options) {
+  for (const std::string& text : reader.List("side_uids")) {
+    uint32_t uid = 0;
+    if (!absl::SimpleAtoi(text, &uid)) {
+      return FlagError("side_uids", text, "0 to 4294967295", "the value is no uid");
+    }
+    options.side_uids.push_back(uid);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ReadBackends(const FlagReader& reader, Options& options) {
   for (const std::string& name : reader.List("backends")) {
     std::optional<Backend> found;
@@ -204,6 +226,10 @@ absl::Status ReadSessionLimits(const FlagReader& reader, Limits& limits) {
   RLK_RETURN_IF_ERROR(read("account_tensors_max", int64_t{1} << 30, limits.account_tensors_max));
   RLK_RETURN_IF_ERROR(
       read("account_resident_bytes_max", kBytesMax, limits.account_resident_bytes_max));
+  RLK_RETURN_IF_ERROR(read("session_arenas_max", 1 << 20, limits.session_arenas_max));
+  RLK_RETURN_IF_ERROR(read("session_arena_bytes_max", kBytesMax, limits.session_arena_bytes_max));
+  RLK_RETURN_IF_ERROR(read("arena_bytes_max", kBytesMax, limits.arena_bytes_max));
+  RLK_RETURN_IF_ERROR(read("arena_slots_max", 1 << 20, limits.arena_slots_max));
   RLK_RETURN_IF_ERROR(read("chunk_bytes_max", int64_t{1} << 30, limits.chunk_bytes_max));
   RLK_RETURN_IF_ERROR(
       read("parity_work_bytes_max", int64_t{1} << 50, limits.parity_work_bytes_max));
@@ -273,6 +299,7 @@ absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& arguments) 
     return FlagError("listen", "", "an address, or a path in --unix", "nothing to listen on");
   }
   options.side_path = reader.Text("side");
+  RLK_RETURN_IF_ERROR(ReadUids(reader, options));
   RLK_RETURN_IF_ERROR(ReadCredentials(reader, options));
   options.parity_peers = reader.List("parity_peer");
   for (const std::string& address : options.parity_peers) {

@@ -21,6 +21,8 @@ struct Options {
   // Path of the side socket; "auto" takes that of the Unix socket with ".side" at its end, if there
   // is one; empty for none.
   std::string side_path = "auto";
+  // Further users whose processes may use it.
+  std::vector<uint32_t> side_uids;
   // PEM files; a certificate without a key, or the other way round, is an error.
   struct Tls {
     std::string certificate, key, client_authorities;

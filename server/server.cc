@@ -41,9 +41,8 @@
 #include "server/rpc/transport.h"
 #include "server/selftest.h"
 #include "server/sessions/random_id.h"
-#include "server/sessions/session_table.h"
 #include "server/start_clock.h"
-#include "server/tensors/tensor_store.h"
+#include "server/tenants.h"
 #include "server/unix_socket.h"
 
 namespace rlk::server {
@@ -116,14 +115,13 @@ struct Server::Impl {
   Addresses addresses;
   Registry registry;
   std::unique_ptr<Metrics> metrics;
-  std::unique_ptr<TensorStore> store;
-  std::unique_ptr<SessionTable> sessions;
+  std::unique_ptr<Tenants> tenants;
   std::unique_ptr<Recorder> recorder;
   std::unique_ptr<Engine> engine;
   std::unique_ptr<MetricsEndpoint> metrics_endpoint;
   std::unique_ptr<Security> security;
   CallCounter counter;
-  std::atomic<bool> ending = false;
+  std::atomic<bool> ending = false, has_side = false;
   OperatorServiceContext context;
   SessionServiceContext session_context;
   TensorServiceContext tensor_context;
@@ -152,6 +150,7 @@ struct Server::Impl {
   absl::Status MakeSecurity(const Options& options);
   absl::Status MakeServices(const Options& options, ServerFacts facts);
   absl::Status SetParity(const Options& options, const ServerFacts& facts);
+  SharingFacts Sharing() const;
   absl::Status Listen(const Options& options);
   absl::Status ListenBeside(const Options& options);
   absl::Status ListenForProbes(const Options& options);
@@ -187,7 +186,7 @@ absl::Status Server::Impl::MakeEngine(const Options& options, DeviceSet set,
     LogRepeatMismatch(*log, id, mismatch);
   };
   engine = std::make_unique<Engine>(registry, engine_options, ToleranceContract::Builtin(),
-                                    std::move(set.devices), metrics.get(), store.get());
+                                    std::move(set.devices), metrics.get(), &tenants->holdings);
   metrics->SetDevices(engine->devices());
   metrics->SetConnectionsRefused(ConnectionsRefused);
   metrics->SetMemoryLimits({.device = options.limits.device_bytes_max,
@@ -202,17 +201,16 @@ void Server::Impl::MakeStore(const Options& options,
   std::vector<Device*> places;
   for (const auto& device : devices) places.push_back(device.get());
   parity_context.devices = places;
-  store = std::make_unique<TensorStore>(
-      TensorStoreOptions{.limits = options.limits, .server_id = addresses.server_id},
-      std::move(places));
-  sessions = std::make_unique<SessionTable>(
-      options.limits, [this](const Session& session) { store->ReleaseOwner(session.id()); },
-      nullptr, addresses.server_id);
-  sessions->SetOnUnknown(
+  tenants = std::make_unique<Tenants>(options.limits, addresses.server_id, places);
+  tenants->sessions.SetOnUnknown(
       [sink = metrics.get()] { sink->OnCredentialRefused(CredentialRefusal::kSessionUnknown); });
   metrics->SetHoldings([this] {
-    const Usage usage = store->usage();
-    return Metrics::Holdings{sessions->count(), usage.tensors, usage.bytes};
+    const Usage tensors = tenants->tensors.usage(), shared = tenants->arenas.usage();
+    return Metrics::Holdings{.sessions = tenants->sessions.count(),
+                             .leases = tensors.tensors + shared.tensors,
+                             .resident_bytes = tensors.bytes,
+                             .arena_bytes = shared.bytes,
+                             .host_arena_bytes = tenants->arenas.host_bytes()};
   });
 }
 
@@ -245,11 +243,12 @@ absl::Status Server::Impl::MakeServices(const Options& options, ServerFacts fact
   context.provenance_id = facts.provenance.id;
   context.on_sent = [sink = metrics.get()](int64_t ns) { sink->OnSent(ns); };
   context.counter = &counter;
-  context.sessions = sessions.get();
-  session_context = {sessions.get(), store.get(), options.limits, facts.server_id};
+  context.sessions = &tenants->sessions;
+  session_context = {&tenants->sessions, &tenants->tensors, &tenants->arenas, options.limits,
+                     facts.server_id};
   tensor_context.engine = engine.get();
-  tensor_context.sessions = sessions.get();
-  tensor_context.store = store.get();
+  tensor_context.sessions = &tenants->sessions;
+  tensor_context.store = &tenants->tensors;
   tensor_context.logger = logger;
   tensor_context.counter = &counter;
   tensor_context.on_stream_bytes = [sink = metrics.get()](bool in, int64_t bytes) {
@@ -266,7 +265,8 @@ absl::Status Server::Impl::MakeServices(const Options& options, ServerFacts fact
       service_names.push_back(file->service(i)->full_name());
     }
   }
-  services.push_back(MakeServerService(engine.get(), std::move(facts), gate));
+  services.push_back(MakeServerService(
+      engine.get(), std::move(facts), [this] { return Sharing(); }, gate));
   service_names.emplace_back(kServerServiceName);
   services.push_back(MakeSessionService(session_context, gate));
   service_names.emplace_back(kSessionServiceName);
@@ -282,11 +282,17 @@ absl::Status Server::Impl::MakeServices(const Options& options, ServerFacts fact
   return absl::OkStatus();
 }
 
+SharingFacts Server::Impl::Sharing() const {
+  if (has_side) return {tenants->arenas.host_problem(), tenants->arenas.device_problem()};
+  const std::string none = "this server has no side socket (--unix, --side)";
+  return {none, none};
+}
+
 absl::Status Server::Impl::SetParity(const Options& options, const ServerFacts& facts) {
   parity_pool = std::make_unique<WorkPool>(kParityThreads, kParityWaitingMax);
   parity_context.engine = engine.get();
-  parity_context.sessions = sessions.get();
-  parity_context.store = store.get();
+  parity_context.sessions = &tenants->sessions;
+  parity_context.store = &tenants->tensors;
   parity_context.pool = parity_pool.get();
   parity_context.logger = logger;
   parity_context.counter = &counter;
@@ -298,7 +304,7 @@ absl::Status Server::Impl::SetParity(const Options& options, const ServerFacts& 
   RLK_ASSIGN_OR_RETURN(peers,
                        PeerList::Make(options.parity_peers,
                                       {options.parity_peer_ca, options.parity_peer_token_file}));
-  parity_context.checks = {engine.get(), store.get(), peers.get(), facts,
+  parity_context.checks = {engine.get(), &tenants->tensors, peers.get(), facts,
                            parity_context.on_comparison};
   return absl::OkStatus();
 }
@@ -342,7 +348,7 @@ absl::Status Server::Impl::Listen(const Options& options) {
 }
 
 absl::Status Server::Impl::ListenBeside(const Options& options) {
-  leases = std::make_unique<LeaseLoop>(sessions.get(), store.get());
+  leases = std::make_unique<LeaseLoop>(&tenants->sessions, &tenants->tensors, &tenants->arenas);
   std::string path = options.side_path;
   if (path == "auto") path = options.unix_path.empty() ? "" : options.unix_path + ".side";
   if (path.empty()) return absl::OkStatus();
@@ -352,8 +358,9 @@ absl::Status Server::Impl::ListenBeside(const Options& options) {
   }
   RLK_ASSIGN_OR_RETURN(UnixSocketPath owner, UnixSocketPath::Acquire(path, "--side"));
   side_path.emplace(std::move(owner));
-  RLK_ASSIGN_OR_RETURN(side, SideSocket::Listen(path, session_context, logger));
+  RLK_ASSIGN_OR_RETURN(side, SideSocket::Listen(path, options.side_uids, session_context, logger));
   addresses.side_path = path;
+  has_side = true;
   return absl::OkStatus();
 }
 

@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "client/cli/bench_arenas.h"
 #include "client/cli/command.h"
 #include "client/cli/floor_server.h"
 #include "client/cli/latency.h"
@@ -210,7 +211,8 @@ Json RowJson(const Row& row) {
           {"resident_call_to_small_call", number(row.resident / row.small_call)}};
 }
 
-Outcome Report(const std::string& address, const std::vector<Row>& rows) {
+Outcome Report(const std::string& address, const std::vector<Row>& rows, const ArenaWays& ways,
+               const std::vector<ArenaRow>& arena_rows) {
   Table table({"size", "memcpy GB/s", "socket", "unary", "upload", "download", "upload/socket",
                "upload/unary", "inline call us", "128 B call us", "resident call us",
                "resident/128 B"});
@@ -223,8 +225,15 @@ Outcome Report(const std::string& address, const std::vector<Row>& rows) {
                Short(row.resident * 1e6), Ratio(row.resident, row.small_call)});
     sizes.push_back(RowJson(row));
   }
+  Json arenas = Json::array();
+  for (const ArenaRow& row : arena_rows) arenas.push_back(ArenaJson(row));
   Outcome outcome;
-  outcome.json = Dump({{"benchmark", "transport"}, {"server", address}, {"sizes", sizes}});
+  outcome.json =
+      Dump({{"benchmark", "transport"}, {"server", address}, {"sizes", sizes}, {"arenas", arenas}});
+  if (rows.empty()) {
+    outcome.text = ArenaText(ways, arena_rows);
+    return outcome;
+  }
   outcome.text =
       "GB/s, medians of alternating rounds. memcpy: one thread. socket: a bare Unix socket to a "
       "process of\nits own. unary: a generated stub with a bytes field, same kind of transport "
@@ -232,7 +241,7 @@ Outcome Report(const std::string& address, const std::vector<Row>& rows) {
       address +
       ". Calls:\nfinal_logit_softcap.forward, wall less kernel; resident reads one tensor and "
       "writes another in place.\n\n" +
-      table.Text();
+      table.Text() + "\n" + ArenaText(ways, arena_rows);
   return outcome;
 }
 
@@ -259,13 +268,22 @@ Outcome RunBenchTransport(const Args& args, double seconds) {
   const auto unary = rlk::v1::TensorService::NewStub(
       grpc::CreateCustomChannel(floor->address(), grpc::InsecureChannelCredentials(), arguments));
   TransportBench bench(*client, *unary, seconds);
+  const auto ways = OfferedArenas(*client);
+  if (!ways.ok()) return CallError(ways.status());
   std::vector<Row> rows;
+  std::vector<ArenaRow> arena_rows;
   for (const int64_t bytes : *sizes) {
-    const auto row = bench.Run(bytes);
+    if (!args.Has("--arenas-only")) {
+      const auto row = bench.Run(bytes);
+      if (!row.ok()) return CallError(row.status());
+      rows.push_back(*row);
+    }
+    if (address.rfind("unix:", 0) != 0 || (!ways->host && !ways->device)) continue;
+    const auto row = BenchArenas(*client, *unary, *ways, bytes, seconds);
     if (!row.ok()) return CallError(row.status());
-    rows.push_back(*row);
+    arena_rows.push_back(*row);
   }
-  return Report(address, rows);
+  return Report(address, rows, *ways, arena_rows);
 }
 
 }  // namespace rlk::cli

@@ -107,6 +107,7 @@ constexpr char kUsage[] = R"(rlk: calls an rlk server.
       --seconds S               throughput: length of a block (default 1)
   rlk bench transport           uploads, downloads, calls, beside memcpy, a bare socket, unary bytes
       --bytes-max N --seconds S up to this size (default 1 GiB), so long for each (default 1)
+      --arenas-only             calls in shared memory alone
   rlk bench load                many clients, a mix of calls, a fixed number of them
       --calls N --clients N     calls (default 10000), clients with a connection each (default 8)
       --mix NAME[=WEIGHT],...   small, softcap, softcap_backward, rms_norm, rms_norm_backward,
@@ -182,6 +183,7 @@ const std::vector<Command>& Commands() {
         {"--callers"},
         {"--seconds"},
         {"--bytes-max"},
+        {"--arenas-only", false},
         {"--clients"},
         {"--rate"},
         {"--arrivals"},

@@ -26,6 +26,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "client/cpp/arena.h"
 #include "client/cpp/parity.h"
 #include "client/cpp/report.h"
 #include "client/cpp/resident.h"
@@ -100,6 +101,8 @@ struct CallResult {
   // Outputs that stay on the server: those that the request placed there, and with CallAsync those
   // that became too large for a reply.
   std::vector<std::pair<std::string, ResidentTensor>> residents = {};
+  // Outputs that the request placed in slots.
+  std::vector<std::pair<std::string, PlacedTensor>> placed = {};
   Report report;
 
   // The output of that name; null when it is not there.
@@ -187,6 +190,12 @@ class Client {
   absl::StatusOr<std::vector<ResidentTensor>> Load(const std::string& path,
                                                    const std::vector<ExpectedTensor>& manifest,
                                                    const LoadOptions& options = {}) const;
+
+  // Opens an arena of the client's session (client/cpp/arena.h): on a Unix socket with a side
+  // socket beside it. FAILED_PRECONDITION (PLACEMENT_UNAVAILABLE) elsewhere, INVALID_ARGUMENT,
+  // RESOURCE_EXHAUSTED, PERMISSION_DENIED.
+  absl::StatusOr<Arena> OpenArena(ArenaKind kind, int64_t bytes,
+                                  const std::string& device_uuid = "") const;
 
   // Two tensors, or a tensor and the digest that it should have.
   absl::StatusOr<rlk::v1::Comparison> Compare(const CompareArgs& args) const;

@@ -38,6 +38,12 @@ bool ReplyWasTooLarge(const absl::Status& status) {
 
 absl::StatusOr<std::string> Client::Session() const { return impl_->session->Require(); }
 
+absl::StatusOr<Arena> Client::OpenArena(ArenaKind kind, int64_t bytes,
+                                        const std::string& device_uuid) const {
+  RLK_ASSIGN_OR_RETURN(std::shared_ptr<SideConnection> side, impl_->session->RequireSide());
+  return Arena::Open(std::move(side), kind, bytes, device_uuid);
+}
+
 absl::StatusOr<LeasedSession> Client::OpenSession(std::chrono::milliseconds lease) const {
   grpc::ClientContext context;
   impl_->Prepare(std::nullopt, context);
@@ -204,7 +210,7 @@ namespace {
 bool FitsInline(const CallRequest& request, int64_t inline_bytes_max) {
   int64_t total = kFramingBytes;
   for (const auto& [name, input] : request.inputs) {
-    if (input.resident) continue;
+    if (input.resident || input.arena) continue;
     const auto bytes = SourceBytes(input, name);
     if (!bytes.ok()) return true;  // the encoder says what is wrong
     if (__builtin_add_overflow(total, *bytes, &total)) return false;

@@ -134,6 +134,14 @@ absl::StatusOr<Tensor> TakeTensor(const std::string& name, const wire::InlineTen
   return tensor;
 }
 
+Dims TakeShape(const rlk::v1::Tensor& header) {
+  Dims shape;
+  for (const int64_t size : header.shape()) {
+    if (shape.rank() < kMaxRank) shape.push_back(size);
+  }
+  return shape;
+}
+
 ResidentTensor TakeResident(const rlk::v1::Tensor& header) {
   ResidentTensor tensor;
   tensor.handle = header.resident();
@@ -152,11 +160,16 @@ ResidentTensor TakeResident(const rlk::v1::Tensor& header) {
 class ReplyReader {
  public:
   ReplyReader(const std::vector<TensorSpec>& specs, const wire::InputBytes& bytes)
-      : specs_(specs), reader_(bytes.pieces), outputs_(specs.size()), residents_(specs.size()) {}
+      : specs_(specs),
+        reader_(bytes.pieces),
+        outputs_(specs.size()),
+        residents_(specs.size()),
+        placed_(specs.size()) {}
 
-  // By output spec, in one of the two.
+  // By output spec, in one of the three.
   const std::vector<std::optional<wire::InlineTensor>>& outputs() const { return outputs_; }
   std::vector<std::optional<ResidentTensor>>& residents() { return residents_; }
+  std::vector<std::optional<PlacedTensor>>& placed() { return placed_; }
   std::string TakeReport() { return std::move(report_); }
 
   absl::Status Run() {
@@ -208,8 +221,12 @@ class ReplyReader {
       residents_[index] = TakeResident(tensor);
       return absl::OkStatus();
     }
+    if (tensor.source_case() == rlk::v1::Tensor::kArena) {
+      placed_[index] = {static_cast<DType>(tensor.dtype()), TakeShape(tensor), tensor.arena()};
+      return absl::OkStatus();
+    }
     if (tensor.source_case() != rlk::v1::Tensor::kData) {
-      return Contradiction(name, "it is neither inline nor resident");
+      return Contradiction(name, "it is neither inline nor resident nor in an arena");
     }
     if (tensor.shape_size() > kMaxRank) return Contradiction(name, "its rank is above 8");
     output.emplace();
@@ -249,6 +266,7 @@ class ReplyReader {
   std::string report_;
   std::vector<std::optional<wire::InlineTensor>> outputs_;
   std::vector<std::optional<ResidentTensor>> residents_;
+  std::vector<std::optional<PlacedTensor>> placed_;
 };
 
 HostBytes Payload(const TensorRef& ref, int64_t bytes) {
@@ -259,6 +277,13 @@ HostBytes Payload(const TensorRef& ref, int64_t bytes) {
     payload.pieces.push_back({static_cast<const std::byte*>(ref.data), static_cast<size_t>(bytes)});
   }
   return payload;
+}
+
+void AppendPlace(const TensorSpec& spec, const TensorRef& ref, std::string& text) {
+  const rlk::v1::ArenaRef& place = *ref.arena;
+  const wire::TensorHeader header{ref.dtype, ref.shape, ref.strides ? &*ref.strides : nullptr};
+  wire::AppendInArena(spec.field_number, header,
+                      {place.arena(), place.generation(), place.offset()}, text);
 }
 
 void AppendReference(const TensorSpec& spec, const TensorRef& ref, std::string& text) {
@@ -311,6 +336,10 @@ absl::StatusOr<wire::OutputBytes> EncodeRequest(const wire::MethodBinding& metho
       AppendReference(*spec, ref, text);
       continue;
     }
+    if (ref.arena.has_value()) {
+      AppendPlace(*spec, ref, text);
+      continue;
+    }
     RLK_ASSIGN_OR_RETURN(const int64_t bytes, SourceBytes(ref, spec->name));
     // Each one alone first, so that the sum of all cannot overflow.
     RLK_RETURN_IF_ERROR(CheckSize(bytes, inline_bytes_max));
@@ -346,6 +375,10 @@ absl::StatusOr<CallResult> DecodeReply(const wire::MethodBinding& method,
   for (size_t i = 0; i < specs.size(); ++i) {
     if (reader.residents()[i]) {
       result.residents.emplace_back(specs[i].name, *std::move(reader.residents()[i]));
+      continue;
+    }
+    if (reader.placed()[i]) {
+      result.placed.emplace_back(specs[i].name, *std::move(reader.placed()[i]));
       continue;
     }
     const std::optional<wire::InlineTensor>& output = reader.outputs()[i];

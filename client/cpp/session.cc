@@ -1,11 +1,6 @@
 #include "client/cpp/session.h"
 
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
+#include <algorithm>
 #include <utility>
 
 #include "client/cpp/channel.h"
@@ -18,26 +13,9 @@ namespace {
 constexpr char kSessionKey[] = "rlk-session";
 constexpr char kBearerKey[] = "authorization";
 constexpr auto kCallTimeout = std::chrono::seconds(10);
-constexpr size_t kPacketBytesMax = 8192;
 
 std::string SidePath(const std::string& address) {
   return address.rfind("unix:", 0) == 0 ? address.substr(5) + ".side" : "";
-}
-
-// A connected descriptor, or -1: then there is no side socket.
-int ConnectSide(const std::string& path) {
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  if (path.empty() || path.size() >= sizeof(address.sun_path)) return -1;
-  memcpy(address.sun_path, path.c_str(), path.size() + 1);
-  const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-  if (fd < 0) return -1;
-  timeval timeout = {};
-  timeout.tv_sec = std::chrono::seconds(kCallTimeout).count();
-  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
-  if (connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) return fd;
-  close(fd);
-  return -1;
 }
 
 }  // namespace
@@ -54,8 +32,8 @@ SessionHolder::~SessionHolder() {
   }
   stop_.notify_all();
   if (renewer_.joinable()) renewer_.join();
-  if (side_ >= 0) {
-    close(side_);
+  if (side_ != nullptr) {
+    side_->Close();
   } else if (own_) {
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(1));
@@ -88,7 +66,7 @@ absl::StatusOr<std::string> SessionHolder::Require() {
         "sessions, and tensors that stay or travel in streams, belong to one server");
   }
   absl::StatusOr<rlk::v1::OpenSessionResponse> opened = OpenBeside(SidePath(options_.address));
-  if (side_ < 0) opened = OpenByCall();
+  if (side_ == nullptr) opened = OpenByCall();
   if (!opened.ok()) return opened.status();
   if (opened->token().empty() || !CheckToken("session", opened->token()).ok()) {
     return absl::InternalError("the server opened a session without a token");
@@ -105,23 +83,25 @@ absl::StatusOr<std::string> SessionHolder::Require() {
 }
 
 absl::StatusOr<rlk::v1::OpenSessionResponse> SessionHolder::OpenBeside(const std::string& path) {
-  const int fd = ConnectSide(path);
-  if (fd < 0) return absl::UnavailableError("there is no side socket");
+  const std::shared_ptr<SideConnection> side = SideConnection::Connect(path);
+  if (side == nullptr) return absl::UnavailableError("there is no side socket");
   rlk::v1::SideRequest request;
   request.mutable_open_session();
-  const std::string packet = request.SerializeAsString();
-  char buffer[kPacketBytesMax];
-  rlk::v1::SideReply reply;
-  const ssize_t sent = send(fd, packet.data(), packet.size(), MSG_NOSIGNAL);
-  const ssize_t got = sent < 0 ? -1 : recv(fd, buffer, sizeof(buffer), 0);
-  if (got <= 0 || !reply.ParseFromArray(buffer, static_cast<int>(got)) ||
-      !reply.has_open_session()) {
-    // Another user's server, or a full one: the call will say what is wrong.
-    close(fd);
-    return absl::UnavailableError("the side socket opened no session");
-  }
-  side_ = fd;
+  // Another user's server, or a full one: the call will say what is wrong.
+  RLK_ASSIGN_OR_RETURN(const rlk::v1::SideReply reply, side->Ask(request));
+  if (!reply.has_open_session()) return absl::UnavailableError("the side socket opened no session");
+  side_ = side;
   return reply.open_session();
+}
+
+absl::StatusOr<std::shared_ptr<SideConnection>> SessionHolder::RequireSide() {
+  RLK_RETURN_IF_ERROR(Require().status());
+  const std::lock_guard opening(opening_);
+  if (side_ != nullptr) return side_;
+  return MakeError(absl::StatusCode::kFailedPrecondition,
+                   {Reason::kPlacementUnavailable, "address", options_.address,
+                    "unix:PATH with the side socket PATH.side, and a session of the client's own"},
+                   "arenas are for clients that hold their session on the server's side socket");
 }
 
 absl::StatusOr<rlk::v1::OpenSessionResponse> SessionHolder::OpenByCall() {

@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "client/cpp/side_connection.h"
 #include "rlk/v1/session.grpc.pb.h"
 
 namespace rlk::client {
@@ -40,6 +41,9 @@ class SessionHolder {
   // it, there: then the session ends with this process, however that ends. FAILED_PRECONDITION
   // (kWrongServer) where the address stands for several servers.
   absl::StatusOr<std::string> Require();
+  // The connection that holds the session. FAILED_PRECONDITION (kPlacementUnavailable) where none
+  // does.
+  absl::StatusOr<std::shared_ptr<SideConnection>> RequireSide();
   // Puts the tokens that there are into the metadata of a call.
   void Attach(grpc::ClientContext& context) const;
 
@@ -54,7 +58,8 @@ class SessionHolder {
   std::string token_;  // guarded by mutex_
   bool own_ = false;   // guarded by mutex_
   std::mutex opening_;
-  int side_ = -1;
+  // Null where the session was opened in another way.
+  std::shared_ptr<SideConnection> side_;  // guarded by opening_
   std::condition_variable stop_;
   bool stopping_ = false;  // guarded by mutex_
   std::thread renewer_;

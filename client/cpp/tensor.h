@@ -33,6 +33,8 @@ struct TensorRef {
   // Instead of `data`: (a view of) a tensor that stays on the server. dtype, shape and strides say
   // what the view is; without a dtype it is the whole tensor, as the server knows it.
   std::optional<rlk::v1::TensorHandle> resident = std::nullopt;
+  // Instead of either: a place in an arena of the client's session (client/cpp/arena.h).
+  std::optional<rlk::v1::ArenaRef> arena = std::nullopt;
 };
 
 // A tensor in host memory that this object owns, in C order. Movable; copies share nothing.

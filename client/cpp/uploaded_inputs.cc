@@ -31,7 +31,7 @@ absl::Status UploadedInputs::Upload(std::vector<std::pair<std::string, TensorRef
 
 absl::Status UploadedInputs::UploadOne(const std::string& name, TensorRef& input,
                                        const std::optional<std::chrono::milliseconds>& timeout) {
-  if (input.resident) return absl::OkStatus();
+  if (input.resident || input.arena) return absl::OkStatus();
   RLK_ASSIGN_OR_RETURN(const int64_t bytes, SourceBytes(input, name));
   if (bytes < kUploadFrom) return absl::OkStatus();
   RLK_ASSIGN_OR_RETURN(ResidentTensor tensor, PutSource(client_, input, bytes, label_, timeout));

@@ -176,8 +176,8 @@ ROWS = [
                 graph("Into the server", BYTES_PER_SECOND,
                       (rate("rlk_transport_bytes_total", "transport", labels='direction="in"'),
                        "{{transport}}"), stack=True,
-                      about="Resident bytes were read by calls and did not move. host_arena and "
-                            "device_arena are 0 in a server without arenas."),
+                      about="Bytes of resident and device_arena were read by calls and did not "
+                            "move; those of host_arena moved to a GPU by DMA, or not at all."),
                 graph("Out of the server", BYTES_PER_SECOND,
                       (rate("rlk_transport_bytes_total", "transport", labels='direction="out"'),
                        "{{transport}}"), stack=True),

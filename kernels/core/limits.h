@@ -38,6 +38,11 @@ struct Limits {
   int64_t account_sessions_max = 1024;
   int64_t account_tensors_max = 65536;
   int64_t account_resident_bytes_max = int64_t{4} << 30;
+  // Memory that is shared with sessions of this host.
+  int64_t session_arenas_max = 16;
+  int64_t session_arena_bytes_max = int64_t{4} << 30;
+  int64_t arena_bytes_max = int64_t{4} << 30;
+  int64_t arena_slots_max = 4096;
   // One message of a stream.
   int64_t chunk_bytes_max = int64_t{1} << 20;
   // Read and written by all calls of one CheckParity or CheckInvariance.

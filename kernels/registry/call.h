@@ -1,6 +1,7 @@
 // A call as plain data: what `proto/wire` makes of a message and what the engine executes.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -61,9 +62,15 @@ class ResidentMemory {
   virtual std::byte* data() const = 0;
   virtual int64_t bytes() const = 0;
   virtual const DeviceInfo& device() const = 0;
+  // Host memory that a GPU reads and writes by itself.
+  virtual bool page_locked() const { return false; }
 };
 
 enum class TensorSource : uint8_t { kInline, kResident, kArena };
+
+// Where the bytes of a tensor are.
+enum class TensorPlace : uint8_t { kMessage, kResident, kHostArena, kDeviceArena };
+inline constexpr size_t kTensorPlaceCount = 4;
 
 // A tensor that a request names: header, and where its bytes are.
 struct TensorArg {
@@ -80,6 +87,9 @@ struct TensorArg {
   // begins.
   std::shared_ptr<ResidentMemory> memory;
   int64_t memory_offset = 0;
+  TensorPlace place = TensorPlace::kMessage;
+  // The caller can write the bytes while the call runs: no value of them may be read twice.
+  bool live = false;
   // Keeps writers away.
   std::shared_ptr<const void> pin;
   // Of the tensor as it is used here, where it is known already.
@@ -171,8 +181,9 @@ struct OutputTensor {
   DType dtype = DType::kUnspecified;
   Dims shape;
   HostBytes data;
-  // Where the output stays on the server; it then has no data for the reply.
+  // Where the output stays, in one of the two; it then has no data for the reply.
   std::optional<TensorHandle> resident;
+  std::optional<ArenaSlot> arena;
 };
 
 struct NamedDigest {
@@ -222,8 +233,8 @@ struct CallReport {
   std::vector<std::string> moved_to_resident;
   // Names of inputs with made-up values.
   std::vector<std::string> synthetic_inputs;
-  // Of tensors that stay: read and written by the call.
-  int64_t resident_input_bytes = 0, resident_output_bytes = 0;
+  // What the call read and wrote, by TensorPlace. Bytes of messages are not counted here.
+  std::array<int64_t, kTensorPlaceCount> input_bytes = {}, output_bytes = {};
 };
 
 struct CallResult {

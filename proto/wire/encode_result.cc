@@ -27,6 +27,8 @@ OutputBytes EncodeResult(const CallResult& result, const google::protobuf::Descr
           "is bound to another response type", result.method->signature.method);
     if (output.resident.has_value()) {
       AppendResident(spec.field_number, {output.dtype, output.shape}, *output.resident, text);
+    } else if (output.arena.has_value()) {
+      AppendInArena(spec.field_number, {output.dtype, output.shape}, *output.arena, text);
     } else {
       AppendTensor(spec.field_number, {output.dtype, output.shape}, output.data, text, out);
     }

@@ -22,6 +22,11 @@ bool OnDevice(const std::shared_ptr<ResidentMemory>& memory) {
 
 int64_t StagedBytes(int64_t bytes) { return AlignUp(bytes, kStageAlignment); }
 
+std::byte* DataOf(const ResidentOutput& output) {
+  std::byte* const base = output.memory()->data();
+  return base == nullptr ? nullptr : base + output.offset();
+}
+
 }  // namespace
 
 absl::Status CallRun::CheckCaller(CancelStage stage) {
@@ -110,18 +115,19 @@ absl::Status CallRun::Prepare() {
   const CheckedCall& checked = job_->checked;
   int64_t input_bytes = 0, largest_bytes = 0;
   for (const TensorArg& input : job_->call.inputs) {
-    const bool here = input.memory != nullptr && LiesOn(*input.memory, device_.info());
-    if (!here) input_bytes += StagedBytes(input.data.size);
+    if (!UsedInPlace(input)) input_bytes += StagedBytes(input.data.size);
     const TensorView view{input.dtype, input.shape, input.strides, nullptr};
     largest_bytes = std::max(largest_bytes, view.bytes());
   }
   int64_t first_bytes = 0, second_bytes = 0;
-  for (const PlannedOutput& output : checked.outputs) {
+  for (size_t i = 0; i < checked.outputs.size(); ++i) {
+    const PlannedOutput& output = checked.outputs[i];
     if (!output.wanted()) continue;
     const int64_t bytes =
         StagedBytes(MutableTensorView{output.dtype, output.shape, nullptr}.bytes());
-    // The first run of an output that stays writes where it stays.
-    if (!output.resident) first_bytes += bytes;
+    // The first run of an output that stays on this device writes where it stays.
+    const ResidentOutput* const resident = job_->resident(i);
+    if (resident == nullptr || !LiesOn(*resident->memory(), device_.info())) first_bytes += bytes;
     second_bytes += bytes;
     largest_bytes = std::max(largest_bytes, bytes);
   }
@@ -139,12 +145,24 @@ absl::Status CallRun::Prepare() {
   return status;
 }
 
+bool CallRun::UsedInPlace(const TensorArg& input) const {
+  return input.memory != nullptr && LiesOn(*input.memory, device_.info()) && !takes_copy(input);
+}
+
+// Somebody will look at the input's own bytes: the reference, row digests, the recorder.
+bool CallRun::ReadOnHost(const TensorArg& input) const {
+  const CallOptions& options = job_->call.options;
+  return input.memory->device().kind == DeviceKind::kHost &&
+         (options.verification == Verification::kReference || options.digest_rows ||
+          job_->recorder != nullptr);
+}
+
 absl::Status CallRun::StageInputs() {
   const MethodSignature& signature = job_->method().signature;
-  const bool snapshot = job_->result.report.input_capture == InputCapture::kSnapshot;
+  const bool on_host = device_.info().kind == DeviceKind::kHost;
   inputs_.reserve(job_->call.inputs.size());
   for (TensorArg& input : job_->call.inputs) {
-    if (input.memory != nullptr && LiesOn(*input.memory, device_.info())) {
+    if (UsedInPlace(input)) {
       std::byte* const base = input.memory->data();
       inputs_.push_back({input.dtype, input.shape, input.strides,
                          base == nullptr ? nullptr : base + input.memory_offset});
@@ -154,12 +172,13 @@ absl::Status CallRun::StageInputs() {
     const int64_t alignment = std::max<int64_t>(spec.alignment, DTypeSize(input.dtype));
     // The host takes bytes where they lie: not where a client can still write them when a
     // snapshot was promised, and not where the contract needs more alignment than they have.
-    const bool shared = input.source == TensorSource::kArena && snapshot;
+    const bool shared = takes_copy(input) && (on_host || ReadOnHost(input));
     const bool misaligned =
-        alignment > DTypeSize(input.dtype) && InPlace(input.data, alignment) == nullptr;
-    if (device_.info().kind == DeviceKind::kHost && (shared || misaligned)) {
+        on_host && alignment > DTypeSize(input.dtype) && InPlace(input.data, alignment) == nullptr;
+    if (shared || misaligned) {
       RLK_ASSIGN_OR_RETURN(HostBytes copy, CopyBytes(input.data, alignment));
       input.data = std::move(copy);
+      input.memory.reset();
     }
     RLK_ASSIGN_OR_RETURN(TensorView view, lane_.StageIn(input));
     inputs_.push_back(view);
@@ -175,10 +194,9 @@ absl::Status CallRun::Launch() {
     for (size_t i = 0; i < outputs.size(); ++i) {
       const PlannedOutput& planned = checked.outputs[i];
       if (!planned.wanted()) continue;
-      if (ResidentOutput* const resident = job_->resident(i); resident != nullptr && run == 0) {
-        std::byte* const base = resident->memory()->data();
-        outputs[i] = {planned.dtype, planned.shape,
-                      base == nullptr ? nullptr : base + resident->offset()};
+      const ResidentOutput* const resident = job_->resident(i);
+      if (resident != nullptr && run == 0 && LiesOn(*resident->memory(), device_.info())) {
+        outputs[i] = {planned.dtype, planned.shape, DataOf(*resident)};
       } else {
         RLK_ASSIGN_OR_RETURN(outputs[i], lane_.Output(planned.dtype, planned.shape));
         if (const auto fill = job_->call.output_fill; fill.has_value()) {
@@ -238,21 +256,28 @@ absl::Status CallRun::StageOutputs() {
       if (run == 1 && !compared) continue;
       if (resident == nullptr) {
         RLK_ASSIGN_OR_RETURN(tensor.data, lane_.StageOut(view));
-      } else if (compared || needs_host_bytes(view.view())) {
+        continue;
+      }
+      const bool on_host = !OnDevice(resident->memory());
+      if (on_host && !LiesOn(*resident->memory(), device_.info())) {
+        RLK_RETURN_IF_ERROR(lane_.StageOutTo(view, DataOf(*resident)));
+      }
+      if (on_host || compared || needs_host_bytes(view.view())) {
         RLK_ASSIGN_OR_RETURN(tensor.data,
-                             HostCopy(resident->memory(), resident->offset(), view.bytes()));
+                             HostCopy(resident->memory(), DataOf(*resident), view.bytes()));
       }
     }
   }
   for (size_t i = 0; i < inputs_.size(); ++i) {
     TensorArg& input = job_->call.inputs[i];
     if (!OnDevice(input.memory)) continue;
+    // What the kernel read: the tensor as it lies, or the call's own copy of it.
+    auto* const data = static_cast<std::byte*>(const_cast<void*>(inputs_[i].data));
     if (needs_host_bytes(inputs_[i])) {
-      RLK_ASSIGN_OR_RETURN(input.data,
-                           HostCopy(input.memory, input.memory_offset, input.data.size));
+      RLK_ASSIGN_OR_RETURN(input.data, HostCopy(input.memory, data, input.data.size));
     } else if (IsRecorded(i)) {
       // Where there is no room for the copy, the recording has the digest alone.
-      absl::StatusOr<HostBytes> copy = HostCopy(input.memory, input.memory_offset, input.data.size);
+      absl::StatusOr<HostBytes> copy = HostCopy(input.memory, data, input.data.size);
       if (copy.ok()) input.data = *std::move(copy);
     }
   }
@@ -268,15 +293,15 @@ bool CallRun::IsRecorded(size_t input) const {
 
 // The bytes of a resident tensor for what is done on the host; to be read after the copies.
 absl::StatusOr<HostBytes> CallRun::HostCopy(const std::shared_ptr<ResidentMemory>& memory,
-                                            int64_t offset, int64_t size) {
+                                            std::byte* data, int64_t size) {
   if (memory->device().kind == DeviceKind::kHost || size == 0) {
     HostBytes bytes;
     bytes.size = size;
     bytes.owner = memory;
-    if (size > 0) bytes.pieces.emplace_back(memory->data() + offset, static_cast<size_t>(size));
+    if (size > 0) bytes.pieces.emplace_back(data, static_cast<size_t>(size));
     return bytes;
   }
-  return lane_.StageOut({DType::kU8, Dims{size}, memory->data() + offset});
+  return lane_.StageOut({DType::kU8, Dims{size}, data});
 }
 
 absl::Status CallRun::InputDigests() {

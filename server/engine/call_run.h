@@ -55,7 +55,13 @@ class CallRun {
     const bool on_device = device_.inspector() != nullptr && view.contiguous();
     return options.verification == Verification::kReference || (options.digest_rows && !on_device);
   }
-  absl::StatusOr<HostBytes> HostCopy(const std::shared_ptr<ResidentMemory>& memory, int64_t offset,
+  // The call computes on its own copy of an input that its caller can write.
+  bool takes_copy(const TensorArg& input) const {
+    return input.live && job_->result.report.input_capture == InputCapture::kSnapshot;
+  }
+  bool UsedInPlace(const TensorArg& input) const;
+  bool ReadOnHost(const TensorArg& input) const;
+  absl::StatusOr<HostBytes> HostCopy(const std::shared_ptr<ResidentMemory>& memory, std::byte* data,
                                      int64_t size);
   bool repeats() const { return job_->repeats(); }
   bool IsRecorded(size_t input) const;

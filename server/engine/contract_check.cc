@@ -301,15 +301,18 @@ absl::StatusOr<size_t> FindOutput(const MethodSignature& signature, const std::s
 }
 
 absl::Status CheckPlacement(const std::string& name, const Placement& placement,
-                            ContractCheckOptions::Residents residents) {
+                            const ContractCheckOptions& options) {
   if (placement.kind == PlacementKind::kInline) return absl::OkStatus();
   const bool resident = placement.kind == PlacementKind::kResident;
+  const ContractCheckOptions::Residents residents = options.residents;
   using Residents = ContractCheckOptions::Residents;
-  if (resident && residents == Residents::kAvailable) return absl::OkStatus();
+  const bool offered = resident || options.arenas;
+  if (offered && residents == Residents::kAvailable) return absl::OkStatus();
   const std::string field = "options.outputs." + name;
-  if (resident && residents == Residents::kNeedSession) {
+  if (offered && residents == Residents::kNeedSession) {
     return MakeError(absl::StatusCode::kUnauthenticated,
-                     {Reason::kUnauthenticated, field, "resident", "inline; all with a session"},
+                     {Reason::kUnauthenticated, field, resident ? "resident" : "arena",
+                      "inline; all with a session"},
                      "only a session can keep tensors on the server");
   }
   return MakeError(absl::StatusCode::kFailedPrecondition,
@@ -322,7 +325,7 @@ absl::Status CheckPlacement(const std::string& name, const Placement& placement,
 using Wanted = absl::InlinedVector<bool, 8>;
 
 absl::StatusOr<Wanted> WantedOutputs(const MethodSignature& signature, const CallOptions& options,
-                                     ContractCheckOptions::Residents residents) {
+                                     const ContractCheckOptions& check) {
   Wanted wanted(signature.outputs.size(), false);
   for (const std::string& name : options.wanted_outputs) {
     RLK_ASSIGN_OR_RETURN(const size_t index, FindOutput(signature, name, "options.wanted_outputs"));
@@ -337,7 +340,7 @@ absl::StatusOr<Wanted> WantedOutputs(const MethodSignature& signature, const Cal
       return InvalidArgument(Reason::kUnknownOutput, "options.outputs", name,
                              "outputs that the call computes", "the output is not computed");
     }
-    RLK_RETURN_IF_ERROR(CheckPlacement(name, placement, residents));
+    RLK_RETURN_IF_ERROR(CheckPlacement(name, placement, check));
   }
   return wanted;
 }
@@ -393,7 +396,7 @@ absl::Status PlanOutputs(const Tensors& tensors, const ContractCheckOptions& opt
   const Limits& limits = options.limits;
   const MethodSignature& signature = tensors.signature;
   const CallOptions& asked = tensors.call.options;
-  RLK_ASSIGN_OR_RETURN(const Wanted wanted, WantedOutputs(signature, asked, options.residents));
+  RLK_ASSIGN_OR_RETURN(const Wanted wanted, WantedOutputs(signature, asked, options));
   checked.outputs.resize(signature.outputs.size());
   for (size_t i = 0; i < signature.outputs.size(); ++i) {
     if (!wanted[i]) continue;
@@ -404,7 +407,7 @@ absl::Status PlanOutputs(const Tensors& tensors, const ContractCheckOptions& opt
     if (!asked.outputs.empty()) {
       const auto placement = asked.outputs.find(spec.name);
       output.resident =
-          placement != asked.outputs.end() && placement->second.kind == PlacementKind::kResident;
+          placement != asked.outputs.end() && placement->second.kind != PlacementKind::kInline;
     }
     RLK_ASSIGN_OR_RETURN(output.shape, OutputShape(spec, bindings, checked.attributes, limits));
     std::optional<int64_t> bytes = DTypeSize(output.dtype);

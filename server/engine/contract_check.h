@@ -30,13 +30,15 @@ struct ContractCheckOptions {
     kNeedSession,
     kAvailable
   } residents = Residents::kUnavailable;
+  // Whether they can lie in arenas; for sessions alone.
+  bool arenas = false;
 };
 
 // An output that the call will produce; dtype kUnspecified where it is not wanted.
 struct PlannedOutput {
   DType dtype = DType::kUnspecified;
   Dims shape;
-  // It stays on the server.
+  // It stays on the server, by itself or in an arena.
   bool resident = false;
   // Nobody asked for that, but the reply would have been too large.
   bool moved = false;

@@ -21,6 +21,7 @@
 #include "server/engine/cuda_inspector.h"
 #include "server/engine/cuda_probe.h"
 #include "server/engine/cuda_residents.h"
+#include "server/engine/cuda_sharing.h"
 #include "server/engine/host_memory.h"
 #include "server/engine/lane_layout.h"
 
@@ -68,6 +69,7 @@ class CudaLane final : public Lane {
   absl::Status Launch(const Variant& variant, KernelArgs args) override;
   absl::StatusOr<Digest> ComputeDigest(const TensorView& tensor) override;
   absl::StatusOr<HostBytes> StageOut(const MutableTensorView& tensor) override;
+  absl::Status StageOutTo(const MutableTensorView& tensor, std::byte* to) override;
   absl::StatusOr<bool> Done() override;
   absl::Status Wait() override;
   PhaseNanos Phases() const override;
@@ -86,6 +88,8 @@ class CudaLane final : public Lane {
   absl::Status Grow(int64_t bytes);
   absl::StatusOr<Digest> DigestContiguous(const TensorView& tensor);
   absl::StatusOr<Digest> DigestThroughHost(const TensorView& tensor);
+  absl::Status BringIn(const TensorArg& tensor, std::byte* to);
+  absl::Status BeginStageOut();
   // The event after everything enqueued; recorded when somebody asks.
   absl::Status RecordTail();
 
@@ -202,12 +206,24 @@ absl::StatusOr<TensorView> CudaLane::StageIn(const TensorArg& tensor) {
   if (!staged_in_) status = in_begin_.Record(stream_.get());
   staged_in_ = true;
   tail_recorded_ = false;
-  if (status.ok()) {
-    status = staging_.Upload(tensor.data.pieces, memory_.data() + input_used_, stream_.get());
-  }
+  if (status.ok()) status = BringIn(tensor, memory_.data() + input_used_);
   RLK_RETURN_IF_ERROR(shared_->Note(std::move(status)));
   input_used_ += AlignUp(tensor.data.size, kLaneAlignment);
   return view;
+}
+
+// Bytes that lie on a device, or where it can read them itself, are not gathered by the host.
+absl::Status CudaLane::BringIn(const TensorArg& tensor, std::byte* to) {
+  const bool on_device =
+      tensor.memory != nullptr && tensor.memory->device().kind != DeviceKind::kHost;
+  if (!on_device && (tensor.memory == nullptr || !tensor.memory->page_locked())) {
+    return staging_.Upload(tensor.data.pieces, to, stream_.get());
+  }
+  return cuda::ToStatus(
+      cudaMemcpyAsync(to, tensor.memory->data() + tensor.memory_offset,
+                      static_cast<size_t>(tensor.data.size),
+                      on_device ? cudaMemcpyDeviceToDevice : cudaMemcpyHostToDevice, stream_.get()),
+      "cudaMemcpyAsync");
 }
 
 absl::StatusOr<MutableTensorView> CudaLane::Output(DType dtype, const Dims& shape) {
@@ -300,11 +316,7 @@ absl::StatusOr<HostBytes> CudaLane::StageOut(const MutableTensorView& tensor) {
   HostBytes bytes;
   bytes.size = tensor.bytes();
   if (bytes.size == 0) return bytes;
-  absl::Status status;
-  if (!staged_out_) status = out_begin_.Record(stream_.get());
-  staged_out_ = true;
-  tail_recorded_ = false;
-  RLK_RETURN_IF_ERROR(shared_->Note(std::move(status)));
+  RLK_RETURN_IF_ERROR(BeginStageOut());
   RLK_ASSIGN_OR_RETURN(auto block, shared_->results->Take(bytes.size));
   RLK_RETURN_IF_ERROR(shared_->Note(
       cuda::ToStatus(cudaMemcpyAsync(block->data(), tensor.data, static_cast<size_t>(bytes.size),
@@ -313,6 +325,23 @@ absl::StatusOr<HostBytes> CudaLane::StageOut(const MutableTensorView& tensor) {
   bytes.pieces.emplace_back(block->data(), static_cast<size_t>(bytes.size));
   bytes.owner = std::move(block);
   return bytes;
+}
+
+absl::Status CudaLane::BeginStageOut() {
+  absl::Status status;
+  if (!staged_out_) status = out_begin_.Record(stream_.get());
+  staged_out_ = true;
+  tail_recorded_ = false;
+  return shared_->Note(std::move(status));
+}
+
+absl::Status CudaLane::StageOutTo(const MutableTensorView& tensor, std::byte* to) {
+  if (tensor.bytes() == 0) return absl::OkStatus();
+  RLK_RETURN_IF_ERROR(BeginStageOut());
+  return shared_->Note(
+      cuda::ToStatus(cudaMemcpyAsync(to, tensor.data, static_cast<size_t>(tensor.bytes()),
+                                     cudaMemcpyDeviceToHost, stream_.get()),
+                     "cudaMemcpyAsync"));
 }
 
 absl::Status CudaLane::RecordTail() {
@@ -355,6 +384,7 @@ class CudaDevice final : public Device {
       : info_(std::move(info)),
         shared_(std::move(shared)),
         residents_(CudaResidents::Make(info_, shared_, shared_->options.poison_outputs)),
+        sharing_(CudaSharing::Make(info_, shared_)),
         inspector_(MakeCudaInspector(shared_)) {}
 
   const DeviceInfo& info() const override { return info_; }
@@ -362,7 +392,7 @@ class CudaDevice final : public Device {
   bool runs_inline() const override { return false; }
   bool healthy() const override { return shared_->healthy; }
   int64_t memory_bytes_in_use() const override {
-    return shared_->bytes_in_use - residents_->bytes_in_use();
+    return shared_->bytes_in_use - residents_->bytes_in_use() - sharing_->bytes_in_use();
   }
   absl::StatusOr<std::shared_ptr<ResidentMemory>> AllocateResident(int64_t bytes) override {
     return residents_->Allocate(bytes);
@@ -373,11 +403,21 @@ class CudaDevice final : public Device {
   Inspector* inspector() const override { return inspector_.get(); }
   int64_t resident_bytes_in_use() const override { return residents_->bytes_in_use(); }
   void ReleaseIdleMemory() override { residents_->ReleaseIdle(); }
+  absl::StatusOr<std::shared_ptr<const void>> LockPages(std::byte* data, int64_t bytes) override {
+    return sharing_->LockPages(data, bytes);
+  }
+  absl::StatusOr<SharedMemory> AllocateShared(int64_t bytes) override {
+    return sharing_->Allocate(bytes);
+  }
+  std::string sharing_problem() const override { return sharing_->problem(); }
+  int64_t sharing_granularity() const override { return sharing_->granularity(); }
+  int64_t shared_bytes_in_use() const override { return sharing_->bytes_in_use(); }
 
  private:
   const DeviceInfo info_;
   const std::shared_ptr<CudaShared> shared_;
   const std::shared_ptr<CudaResidents> residents_;
+  const std::shared_ptr<CudaSharing> sharing_;
   const std::unique_ptr<Inspector> inspector_;
 };
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -15,6 +16,7 @@
 #include "kernels/digest/digest.h"
 #include "kernels/registry/call.h"
 #include "kernels/registry/registry.h"
+#include "server/engine/owned_fd.h"
 
 namespace rlk::server {
 
@@ -35,8 +37,9 @@ class Lane {
   virtual absl::Status Begin(int64_t input_bytes, int64_t output_bytes, int64_t workspace_bytes,
                              int64_t largest_bytes) = 0;
 
-  // Brings a host tensor to the device; the view is valid until End. The host bytes must live
-  // until Wait returns.
+  // Brings a tensor to the device: one of the host, or the device's own copy of one that lies on it
+  // (`memory`). The view is valid until End. The bytes must live until Wait returns; those of
+  // page-locked memory may be read until then.
   virtual absl::StatusOr<TensorView> StageIn(const TensorArg& tensor) = 0;
 
   // Room for an output on the device. With poisoning on (tests), filled with the canary byte.
@@ -56,6 +59,8 @@ class Lane {
 
   // Enqueues the copy of an output to the host. The bytes may be read after Wait.
   virtual absl::StatusOr<HostBytes> StageOut(const MutableTensorView& tensor) = 0;
+  // The same, into host memory that the caller has.
+  virtual absl::Status StageOutTo(const MutableTensorView& tensor, std::byte* to) = 0;
 
   // True when everything enqueued is done; never blocks. An error here is the device's.
   virtual absl::StatusOr<bool> Done() = 0;
@@ -104,6 +109,12 @@ class Inspector {
                                                         const TensorView& right, int rows_max) = 0;
 };
 
+// Memory that another process can map by the descriptor.
+struct SharedMemory {
+  std::shared_ptr<ResidentMemory> memory;
+  OwnedFd descriptor;
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -132,6 +143,22 @@ class Device {
   virtual Inspector* inspector() const { return nullptr; }
   // Bytes of the memory that AllocateResident gave out.
   virtual int64_t resident_bytes_in_use() const = 0;
+  // Makes host memory page-locked until the object goes, for all GPUs of the process. Null where
+  // there is nothing to do.
+  virtual absl::StatusOr<std::shared_ptr<const void>> LockPages([[maybe_unused]] std::byte* data,
+                                                                [[maybe_unused]] int64_t bytes) {
+    return nullptr;
+  }
+  // Memory of this device for another process too. Its size is `bytes` or a little more, its
+  // contents are zero. RESOURCE_EXHAUSTED (kDeviceMemoryExhausted), FAILED_PRECONDITION
+  // (kPlacementUnavailable) where it cannot be shared. Thread-safe.
+  virtual absl::StatusOr<SharedMemory> AllocateShared(int64_t bytes);
+  // Empty where memory can be shared, otherwise why not.
+  virtual std::string sharing_problem() const { return "the device's memory cannot be shared"; }
+  // What AllocateShared rounds sizes up to.
+  virtual int64_t sharing_granularity() const { return 4096; }
+  // Bytes of the memory that AllocateShared gave out.
+  virtual int64_t shared_bytes_in_use() const { return 0; }
   // Freed resident memory that was kept for the next tensor, and that none came for in a while,
   // goes back to the device. Called now and then; thread-safe.
   virtual void ReleaseIdleMemory() {}

@@ -9,6 +9,7 @@
 
 #include "kernels/core/status.h"
 #include "kernels/registry/selector.h"
+#include "server/engine/checked_values.h"
 #include "server/engine/contract_check.h"
 #include "server/engine/executor.h"
 #include "server/engine/host_memory.h"
@@ -27,56 +28,37 @@ int64_t ResponseBytes(const CallResult& result) {
   return bytes;
 }
 
-std::vector<std::string> Transports(const Call& call, const CheckedCall& checked) {
-  constexpr std::string_view kNames[] = {"inline", "resident", "host_arena"};
-  bool used[3] = {};
-  for (const TensorArg& input : call.inputs) used[static_cast<size_t>(input.source)] = true;
-  for (const PlannedOutput& output : checked.outputs) {
-    if (output.wanted()) used[output.resident ? 1 : 0] = true;
+std::vector<std::string> Transports(const Job& job) {
+  constexpr std::string_view kNames[kTensorPlaceCount] = {"inline", "resident", "host_arena",
+                                                          "device_arena"};
+  bool used[kTensorPlaceCount] = {};
+  for (const TensorArg& input : job.call.inputs) used[static_cast<size_t>(input.place)] = true;
+  for (size_t i = 0; i < job.checked.outputs.size(); ++i) {
+    if (!job.checked.outputs[i].wanted()) continue;
+    const ResidentOutput* const resident = job.resident(i);
+    used[resident == nullptr ? 0 : static_cast<size_t>(resident->place())] = true;
   }
   std::vector<std::string> transports;
-  for (size_t i = 0; i < 3; ++i) {
+  for (size_t i = 0; i < kTensorPlaceCount; ++i) {
     if (used[i]) transports.emplace_back(kNames[i]);
   }
   return transports;
 }
 
-// Inline tensors are always a snapshot: nobody else can write the received bytes. LIVE, when it is
-// asked for, allows zero-copy and does not demand it, so SNAPSHOT (which promises more) is
-// reported. Arenas are LIVE unless SNAPSHOT is asked for or something needs it.
-InputCapture Capture(const Job& job) {
+// What the caller cannot write any more is always a snapshot, and so is what goes to a GPU from the
+// host: kernels see the copy. LIVE, when it is asked for, allows zero-copy and does not demand it,
+// so SNAPSHOT (which promises more) is reported. Else arenas that the caller writes are LIVE,
+// unless SNAPSHOT is asked for or something needs it.
+InputCapture Capture(const Job& job, const DeviceInfo& device) {
   const Call& call = job.call;
   const CallOptions& options = call.options;
   const bool forced = options.input_capture == InputCapture::kSnapshot || job.digests_tensors() ||
                       options.digest_rows || options.verification != Verification::kNone;
   if (forced) return InputCapture::kSnapshot;
-  const bool arena =
-      std::any_of(call.inputs.begin(), call.inputs.end(),
-                  [](const TensorArg& input) { return input.source == TensorSource::kArena; });
-  return arena ? InputCapture::kLive : InputCapture::kSnapshot;
-}
-
-// The method's check of values, on the received bytes: nobody else can write them.
-absl::Status CheckValues(const Job& job, const KernelArgs& args) {
-  const MethodDecl& decl = job.method().decl;
-  if (decl.validate_values == nullptr) return absl::OkStatus();
-  std::vector<TensorView> views(args.inputs.begin(), args.inputs.end());
-  std::vector<Contiguous> held;
-  for (size_t i = 0; i < views.size(); ++i) {
-    const auto spec = static_cast<size_t>(job.call.inputs[i].spec);
-    const std::string& name = args.signature->inputs[spec].name;
-    if (std::find(decl.checked_inputs.begin(), decl.checked_inputs.end(), name) ==
-        decl.checked_inputs.end()) {
-      continue;
-    }
-    const HostBytes& bytes = job.call.inputs[i].data;
-    held.push_back(MakeContiguous(bytes, DTypeSize(views[i].dtype)));
-    if (held.back().data == nullptr && bytes.size > 0) return HostMemoryError(bytes.size);
-    views[i].data = held.back().data;
-  }
-  KernelArgs with_data = args;
-  with_data.inputs = views;
-  return decl.validate_values(with_data);
+  const bool live = std::any_of(
+      call.inputs.begin(), call.inputs.end(),
+      [&device](const TensorArg& input) { return input.live && LiesOn(*input.memory, device); });
+  return live ? InputCapture::kLive : InputCapture::kSnapshot;
 }
 
 // Of a call that was recorded: its caller is told what it asked for.
@@ -119,7 +101,7 @@ struct Engine::Impl {
   absl::StatusOr<Executor*> FindDevice(const std::string& uuid, std::string_view field) const;
   ContractCheckOptions CheckOptions(const Call& call) const;
   absl::StatusOr<Executor*> Choose(Job& job) const;
-  void BeginReport(Job& job) const;
+  void BeginReport(Job& job, const DeviceInfo& device) const;
   void Sample(Job& job);
   absl::Status RefuseAfterLoss(const CallOptions& options) const;
   Executor* Healthy(DeviceKind kind) const;
@@ -282,7 +264,8 @@ ContractCheckOptions Engine::Impl::CheckOptions(const Call& call) const {
                                                           : Residents::kAvailable;
   return {.limits = engine.options_.limits,
           .refuse_large_replies = engine.options_.refuse_large_replies,
-          .residents = residents};
+          .residents = residents,
+          .arenas = resolver != nullptr && resolver->has_arenas()};
 }
 
 absl::Status Engine::Impl::Prepare(Job& job, Executor*& executor) const {
@@ -298,8 +281,11 @@ absl::Status Engine::Impl::Prepare(Job& job, Executor*& executor) const {
     RLK_RETURN_IF_ERROR(CheckReferenceAvailable(*call.method, job.checked, engine.options_.limits,
                                                 engine.tolerance_));
   }
-  BeginReport(job);
-  return ReserveOutputs(job, resolver, executor->device().info());
+  const DeviceInfo& device = executor->device().info();
+  BeginReport(job, device);
+  RLK_RETURN_IF_ERROR(ReserveOutputs(job, resolver, device));
+  job.result.report.transports = Transports(job);
+  return absl::OkStatus();
 }
 
 // Selects the variant and the device that runs it.
@@ -329,7 +315,10 @@ absl::StatusOr<Executor*> Engine::Impl::Choose(Job& job) const {
     RLK_RETURN_IF_ERROR(call.method->decl.validate(selected));
   }
   ResolveAttribute(*call.method, selected, job.checked.attributes);
-  RLK_RETURN_IF_ERROR(CheckValues(job, selected));
+  RLK_RETURN_IF_ERROR(CheckValues(job, selected, [this](const DeviceInfo& device) {
+    absl::StatusOr<Executor*> executor = FindDevice(device.uuid, "options");
+    return executor.ok() ? absl::StatusOr<Device*>(&(*executor)->device()) : executor.status();
+  }));
 
   const DeviceKind kind = BackendDevice(job.selection.variant->backend);
   if (pinned != nullptr && pinned->device().info().kind != kind) {
@@ -346,7 +335,7 @@ absl::StatusOr<Executor*> Engine::Impl::Choose(Job& job) const {
   return PickDevice(kind);
 }
 
-void Engine::Impl::BeginReport(Job& job) const {
+void Engine::Impl::BeginReport(Job& job, const DeviceInfo& device) const {
   const Call& call = job.call;
   job.result.method = call.method;
   CallReport& report = job.result.report;
@@ -357,14 +346,15 @@ void Engine::Impl::BeginReport(Job& job) const {
   report.rejected = std::move(job.selection.rejected);
   report.fallback = std::move(job.selection.fallback);
   report.attributes = job.checked.attributes;
-  report.input_capture = Capture(job);
-  report.transports = Transports(call, job.checked);
+  report.input_capture = Capture(job, device);
   for (const TensorArg& input : call.inputs) {
+    if (input.source != TensorSource::kInline) {
+      report.input_bytes[static_cast<size_t>(input.place)] += input.data.size;
+    }
     if (!input.synthetic) continue;
     report.synthetic_inputs.push_back(
         call.method->signature.inputs[static_cast<size_t>(input.spec)].name);
   }
-  report.resident_input_bytes = job.checked.input_bytes - job.checked.inline_bytes;
   report.phases.receive = std::max<int64_t>(Nanoseconds(job.submitted - call.received), 0);
 }
 

@@ -63,6 +63,7 @@ class Executor : public std::enable_shared_from_this<Executor> {
   void RefuseWaiting();
 
   const Device& device() const { return *device_; }
+  Device& device() { return *device_; }
   bool healthy() const { return !lost_.load(std::memory_order_acquire); }
   // Calls that wait or run.
   int64_t load() const { return load_.load(std::memory_order_relaxed); }

@@ -185,6 +185,12 @@ class HostLane final : public Lane {
                      "the tensor is no output of this call");
   }
 
+  // Outputs that stay in host memory are written there.
+  absl::Status StageOutTo(const MutableTensorView&, std::byte*) override {
+    return MakeError(absl::StatusCode::kInternal, {Reason::kInternal, {}, {}, {}},
+                     "the output lies on the host already");
+  }
+
   // Everything above ran to its end.
   absl::StatusOr<bool> Done() override { return true; }
   absl::Status Wait() override { return absl::OkStatus(); }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "kernels/core/status.h"
+#include "server/engine/device.h"
 
 namespace rlk::server {
 namespace {
@@ -22,32 +23,77 @@ absl::Status OtherDevice(const std::string& field, const DeviceInfo& has,
                    "the tensor lies on another device; nothing is moved between devices unasked");
 }
 
-// Whole tensors are compared, not ranges: the same tensor twice is never right.
-absl::Status CheckOverlap(const Call& call, const std::string& field, const TensorHandle& into,
-                          const std::vector<std::string>& taken) {
+bool SameSlot(const ArenaSlot& a, const ArenaSlot& b) {
+  return a.generation == b.generation && a.arena == b.arena;
+}
+
+// Whole tensors and slots are compared, not ranges: the same one twice is never right.
+bool SamePlace(const Placement& a, const Placement& b) {
+  if (a.kind != b.kind) return false;
+  if (a.kind == PlacementKind::kArena) return SameSlot(a.arena, b.arena);
+  return a.into && b.into && a.into->id == b.into->id;
+}
+
+bool LiesIn(const TensorArg& input, const Placement& place) {
+  if (place.kind == PlacementKind::kArena) {
+    return input.source == TensorSource::kArena && SameSlot(input.arena, place.arena);
+  }
+  return place.into && input.source == TensorSource::kResident &&
+         input.resident.id == place.into->id;
+}
+
+absl::Status CheckOverlap(const Call& call, const std::string& field, const Placement& place,
+                          const std::vector<const Placement*>& taken) {
   for (const TensorArg& input : call.inputs) {
-    if (input.source != TensorSource::kResident || input.resident.id != into.id) continue;
+    if (!LiesIn(input, place)) continue;
     return InvalidArgument(Reason::kPlacementOverlap, field, InputName(call, input),
-                           "a tensor that is no input of the call",
+                           "a tensor or slot that is no input of the call",
                            "the output would lie over an input");
   }
-  if (std::find(taken.begin(), taken.end(), into.id) == taken.end()) return absl::OkStatus();
-  return InvalidArgument(Reason::kPlacementOverlap, field, "another output",
-                         "a tensor that takes no other output",
-                         "the output would lie over another output");
+  for (const Placement* const other : taken) {
+    if (!SamePlace(*other, place)) continue;
+    return InvalidArgument(Reason::kPlacementOverlap, field, "another output",
+                           "a tensor or slot that takes no other output",
+                           "the output would lie over another output");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status NoArenas(std::string_view field) {
+  return MakeError(absl::StatusCode::kFailedPrecondition,
+                   {Reason::kPlacementUnavailable, std::string(field), "arena", "inline, resident"},
+                   "this server has no arenas");
 }
 
 }  // namespace
 
+absl::StatusOr<SharedMemory> Device::AllocateShared(int64_t) {
+  return MakeError(absl::StatusCode::kFailedPrecondition,
+                   {Reason::kPlacementUnavailable, "device_uuid", info().uuid, {}},
+                   sharing_problem());
+}
+
+absl::StatusOr<DeviceInfo> TensorResolver::LocateSlot(const Principal*, std::string_view field,
+                                                      const ArenaSlot&) {
+  return NoArenas(field);
+}
+
+absl::StatusOr<std::unique_ptr<ResidentOutput>> TensorResolver::ReserveSlot(
+    const std::shared_ptr<const Principal>&, std::string_view field, const PlannedOutput&,
+    const ArenaSlot&, const DeviceInfo&) {
+  return NoArenas(field);
+}
+
 absl::Status ResolveInputs(Call& call, TensorResolver* resolver) {
   for (TensorArg& input : call.inputs) {
     if (input.source == TensorSource::kInline) continue;
-    if (resolver != nullptr && input.source == TensorSource::kResident) {
+    const bool arena = input.source == TensorSource::kArena;
+    if (resolver != nullptr && (!arena || resolver->has_arenas())) {
       RLK_RETURN_IF_ERROR(resolver->Resolve(call.principal.get(), InputName(call, input), input));
       continue;
     }
     return InvalidArgument(Reason::kSourceNotSupported, InputName(call, input),
-                           input.source == TensorSource::kResident ? "resident" : "arena",
+                           arena ? "arena" : "resident",
                            resolver == nullptr ? "data (inline)" : "data (inline), resident",
                            "this server takes no such source");
   }
@@ -67,10 +113,13 @@ absl::StatusOr<std::optional<DeviceInfo>> HomeDevice(const Call& call, TensorRes
     RLK_RETURN_IF_ERROR(add(InputName(call, input), input.memory->device()));
   }
   for (const auto& [name, placement] : call.options.outputs) {
-    if (!placement.into || resolver == nullptr || call.principal == nullptr) continue;
+    const bool arena = placement.kind == PlacementKind::kArena;
+    if ((!placement.into && !arena) || resolver == nullptr || call.principal == nullptr) continue;
     const std::string field = "options.outputs." + name;
+    const Principal* const principal = call.principal.get();
     RLK_ASSIGN_OR_RETURN(const DeviceInfo info,
-                         resolver->Locate(call.principal.get(), field, *placement.into));
+                         arena ? resolver->LocateSlot(principal, field, placement.arena)
+                               : resolver->Locate(principal, field, *placement.into));
     RLK_RETURN_IF_ERROR(add(field, info));
   }
   return home;
@@ -86,23 +135,25 @@ absl::Status ReserveOutputs(Job& job, TensorResolver* resolver, const DeviceInfo
   const auto resident = [](const PlannedOutput& output) { return output.resident; };
   if (std::none_of(outputs.begin(), outputs.end(), resident)) return absl::OkStatus();
   const Call& call = job.call;
-  std::vector<std::string> taken;
+  static const Placement kNew = {.kind = PlacementKind::kResident, .arena = {}, .into = {}};
+  std::vector<const Placement*> taken;
   job.residents.resize(outputs.size());
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (!outputs[i].resident) continue;
     const std::string& name = job.method().signature.outputs[i].name;
     const std::string field = "options.outputs." + name;
-    std::optional<TensorHandle> into;
-    if (const auto placement = call.options.outputs.find(name);
-        placement != call.options.outputs.end()) {
-      into = placement->second.into;
+    const auto asked = call.options.outputs.find(name);
+    const Placement& place = asked == call.options.outputs.end() ? kNew : asked->second;
+    RLK_RETURN_IF_ERROR(CheckOverlap(call, field, place, taken));
+    taken.push_back(&place);
+    if (place.kind == PlacementKind::kArena) {
+      RLK_ASSIGN_OR_RETURN(
+          job.residents[i],
+          resolver->ReserveSlot(call.principal, field, outputs[i], place.arena, device));
+    } else {
+      RLK_ASSIGN_OR_RETURN(job.residents[i], resolver->Reserve(call.principal, field, outputs[i],
+                                                               place.into, device));
     }
-    if (into) {
-      RLK_RETURN_IF_ERROR(CheckOverlap(call, field, *into, taken));
-      taken.push_back(into->id);
-    }
-    RLK_ASSIGN_OR_RETURN(job.residents[i],
-                         resolver->Reserve(call.principal, field, outputs[i], into, device));
     if (outputs[i].moved) job.result.report.moved_to_resident.push_back(name);
   }
   return absl::OkStatus();
@@ -123,8 +174,9 @@ void ConcludeResidents(Job& job, absl::StatusOr<CallResult>& outcome) {
       for (const NamedDigest& known : outcome->report.output_digests) {
         if (known.name == name) digest = known.tensor;
       }
-      output.resident = resident->Commit(digest);
-      outcome->report.resident_output_bytes += ElementCount(output.shape) * DTypeSize(output.dtype);
+      resident->Commit(digest, output);
+      outcome->report.output_bytes[static_cast<size_t>(resident->place())] +=
+          ElementCount(output.shape) * DTypeSize(output.dtype);
       output.data = {};
     }
   } else {
@@ -134,7 +186,7 @@ void ConcludeResidents(Job& job, absl::StatusOr<CallResult>& outcome) {
   }
   if (outcome.status().code() == absl::StatusCode::kUnavailable) return;
   for (TensorArg& input : job.call.inputs) {
-    if (input.memory == nullptr) continue;
+    if (input.source == TensorSource::kInline) continue;
     input.pin.reset();
     input.data = {};
     input.memory.reset();

@@ -20,10 +20,12 @@ class ResidentOutput {
   virtual ~ResidentOutput() = default;
   virtual const std::shared_ptr<ResidentMemory>& memory() const = 0;
   virtual int64_t offset() const = 0;
+  virtual TensorPlace place() const { return TensorPlace::kResident; }
   // From here on the memory may be written.
   virtual void OnLaunch() = 0;
-  // The output is written. Thread-safe against everything else that happens to the tensor.
-  virtual TensorHandle Commit(const std::optional<Digest>& digest) = 0;
+  // The output is written: names its place in `output`. Thread-safe against everything else that
+  // happens to the tensor.
+  virtual void Commit(const std::optional<Digest>& digest, OutputTensor& output) = 0;
   // There will be no Commit; the memory may still be in use.
   virtual void Abandon() = 0;
 };
@@ -36,10 +38,10 @@ class TensorResolver {
  public:
   virtual ~TensorResolver() = default;
 
-  // Finds a tensor that the call names, fills `memory`, `memory_offset`, `digest`, `data` (for host
-  // memory with its bytes, otherwise with the size alone) and, where the call leaves them to the
-  // server, dtype, shape and strides; the view lies within the tensor. Nobody writes into it while
-  // `pin` lives.
+  // Finds a tensor that the call names, fills `memory`, `memory_offset`, `place`, `live`, `digest`,
+  // `data` (for host memory with its bytes, otherwise with the size alone) and, where the call
+  // leaves them to the server, dtype, shape and strides; the view lies within the tensor, or the
+  // arena's slot. No call writes into it while `pin` lives.
   virtual absl::Status Resolve(const Principal* principal, std::string_view field,
                                TensorArg& tensor) = 0;
 
@@ -52,6 +54,14 @@ class TensorResolver {
       const std::shared_ptr<const Principal>& principal, std::string_view field,
       const PlannedOutput& output, const std::optional<TensorHandle>& into,
       const DeviceInfo& device) = 0;
+
+  // The same for slots of arenas, where there are any.
+  virtual bool has_arenas() const { return false; }
+  virtual absl::StatusOr<DeviceInfo> LocateSlot(const Principal* principal, std::string_view field,
+                                                const ArenaSlot& slot);
+  virtual absl::StatusOr<std::unique_ptr<ResidentOutput>> ReserveSlot(
+      const std::shared_ptr<const Principal>& principal, std::string_view field,
+      const PlannedOutput& output, const ArenaSlot& slot, const DeviceInfo& device);
 };
 
 }  // namespace rlk::server

@@ -331,6 +331,7 @@ void Families::AddDevices(const std::vector<DeviceInfo>& infos) {
     series.info = info;
     series.memory = &memory.Add({{"device", label}, {"kind", "lanes"}});
     series.resident = &memory.Add({{"device", label}, {"kind", "resident"}});
+    series.arena = &memory.Add({{"device", label}, {"kind", "arena"}});
     series.errors[0] = &errors.Add({{"device", label}, {"class", "transient"}});
     series.errors[1] = &errors.Add({{"device", label}, {"class", "sticky"}});
     series.queue_depth = &depth.Add({{"device", label}});
@@ -349,6 +350,9 @@ void Families::AddDevices(const std::vector<DeviceInfo>& infos) {
   resident_bytes = &GaugeFamily(registry, "rlk_resident_bytes",
                                 "What resident tensors are charged to their sessions.")
                         .Add({});
+  arena_bytes =
+      &GaugeFamily(registry, "rlk_arena_bytes", "What arenas are charged to their sessions.")
+           .Add({});
 }
 
 }  // namespace rlk::server

@@ -38,7 +38,7 @@ inline constexpr int kCodeCount = 17;
 enum Phase { kReceive, kQueuePhase, kStageInPhase, kKernel, kStageOutPhase, kSend, kPhaseCount };
 inline constexpr std::array<const char*, 5> kTransports = {"inline", "stream", "resident",
                                                            "host_arena", "device_arena"};
-enum Transport { kInline, kStream, kResident };
+enum Transport { kInline, kStream, kResident, kHostArena, kDeviceArena };
 inline constexpr int kCancelStageCount = 4;
 inline constexpr int kSelftestResultCount = 3;
 inline constexpr size_t kJudgmentCount = 3;
@@ -63,6 +63,7 @@ struct DeviceSeries {
   DeviceInfo info;
   prometheus::Gauge* memory = nullptr;
   prometheus::Gauge* resident = nullptr;
+  prometheus::Gauge* arena = nullptr;
   // [sticky]
   std::array<prometheus::Counter*, 2> errors = {};
   prometheus::Gauge* queue_depth = nullptr;
@@ -96,6 +97,7 @@ struct Families {
   prometheus::Gauge* sessions = nullptr;
   prometheus::Gauge* leases = nullptr;
   prometheus::Gauge* resident_bytes = nullptr;
+  prometheus::Gauge* arena_bytes = nullptr;
   // In the order of Metrics::MemoryLimits.
   std::array<prometheus::Gauge*, 3> memory_limits = {};
   // Null where the reason is of the other kind.

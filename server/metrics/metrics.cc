@@ -57,12 +57,18 @@ struct Metrics::Impl final : prometheus::Collectable {
       for (size_t i = 0; i < count; ++i) {
         families.devices[i].memory->Set(static_cast<double>(devices[i]->memory_bytes_in_use()));
         families.devices[i].resident->Set(static_cast<double>(devices[i]->resident_bytes_in_use()));
+        families.devices[i].arena->Set(static_cast<double>(devices[i]->shared_bytes_in_use()));
       }
       if (holdings) {
         const Holdings held = holdings();
         families.sessions->Set(static_cast<double>(held.sessions));
-        families.leases->Set(static_cast<double>(held.tensors));
-        families.resident_bytes->Set(static_cast<double>(held.bytes));
+        families.leases->Set(static_cast<double>(held.leases));
+        families.resident_bytes->Set(static_cast<double>(held.resident_bytes));
+        families.arena_bytes->Set(static_cast<double>(held.arena_bytes));
+        for (size_t i = 0; i < count; ++i) {
+          if (families.devices[i].info.kind != DeviceKind::kHost) continue;
+          families.devices[i].arena->Set(static_cast<double>(held.host_arena_bytes));
+        }
       }
     }
     CountConnectionsRefused();
@@ -131,10 +137,18 @@ void Metrics::OnCallDone(const Method* method, const absl::Status& status, const
   families.phases[kStageOutPhase]->Observe(nanos.stage_out);
   families.transport_bytes[kInline][0]->Increment(static_cast<double>(request_bytes));
   families.transport_bytes[kInline][1]->Increment(static_cast<double>(response_bytes));
-  families.transport_bytes[kResident][0]->Increment(
-      static_cast<double>(report->resident_input_bytes));
-  families.transport_bytes[kResident][1]->Increment(
-      static_cast<double>(report->resident_output_bytes));
+  constexpr std::pair<TensorPlace, Transport> kPlaces[] = {
+      {TensorPlace::kResident, kResident},
+      {TensorPlace::kHostArena, kHostArena},
+      {TensorPlace::kDeviceArena, kDeviceArena}};
+  for (const auto& [place, transport] : kPlaces) {
+    const auto at = static_cast<size_t>(place);
+    const int64_t bytes[2] = {report->input_bytes[at], report->output_bytes[at]};
+    for (size_t way = 0; way < 2; ++way) {
+      if (bytes[way] == 0) continue;
+      families.transport_bytes[transport][way]->Increment(static_cast<double>(bytes[way]));
+    }
+  }
   if (report->fallback.has_value()) Increment(series.fallback);
 }
 

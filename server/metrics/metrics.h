@@ -57,7 +57,11 @@ class Metrics final : public Observer {
   // What the sessions hold, read when it is scraped. The function outlives this object or the next
   // call of this function.
   struct Holdings {
-    int64_t sessions = 0, tensors = 0, bytes = 0;
+    int64_t sessions = 0;
+    // Of tensors and arenas.
+    int64_t leases = 0;
+    // What is charged, and arenas in host memory as they are.
+    int64_t resident_bytes = 0, arena_bytes = 0, host_arena_bytes = 0;
   };
   void SetHoldings(std::function<Holdings()> holdings);
   // Bounds of what a GPU, resident tensors, and the calls that wait for a device may hold.

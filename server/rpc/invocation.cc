@@ -73,7 +73,7 @@ absl::StatusOr<HostTensor> ValueReader::ToHost(const std::string& field, TensorA
   RLK_RETURN_IF_ERROR(CheckInline(field, tensor));
   if (tensor.source == TensorSource::kArena) {
     return InvalidArgument(Reason::kSourceNotSupported, field, "arena", "data (inline), resident",
-                           "this server takes no such source");
+                           "a check takes no tensor that its caller can write meanwhile");
   }
   if (tensor.source == TensorSource::kResident) {
     const TensorHandle handle = tensor.resident;

@@ -116,7 +116,7 @@ absl::StatusOr<ParityTensor> TakeTensor(const ParityServiceContext& service,
       break;
     case TensorSource::kArena:
       return InvalidArgument(Reason::kSourceNotSupported, name, "arena", "data, resident",
-                             "this version has no arenas");
+                             "a comparison takes no tensor that its caller can write meanwhile");
   }
   return MakeParityTensor(name, arg, service.devices);
 }

@@ -22,6 +22,11 @@ struct Provenance {
   std::string cpu_isa;
 };
 
+// Why arenas cannot be opened; empty where they can.
+struct SharingFacts {
+  std::string host_arena, device_arena;
+};
+
 struct ServerFacts {
   // 32 hex digits, new at every start.
   std::string server_id;

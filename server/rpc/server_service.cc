@@ -54,6 +54,10 @@ constexpr LimitEntry kLimits[] = {
     {"account_tensors_max", &Limits::account_tensors_max, "resident tensors of one account"},
     {"account_resident_bytes_max", &Limits::account_resident_bytes_max,
      "bytes of the resident tensors of one account"},
+    {"session_arenas_max", &Limits::session_arenas_max, "arenas of one session"},
+    {"session_arena_bytes_max", &Limits::session_arena_bytes_max, "arenas of one session"},
+    {"arena_bytes_max", &Limits::arena_bytes_max, "arenas of all sessions"},
+    {"arena_slots_max", &Limits::arena_slots_max, "slots of one arena"},
     {"chunk_bytes_max", &Limits::chunk_bytes_max, "data of one message of a stream"},
     {"parity_work_bytes_max", &Limits::parity_work_bytes_max,
      "bytes that all calls of one parity check read and write"},
@@ -62,7 +66,7 @@ constexpr LimitEntry kLimits[] = {
 };
 static_assert(sizeof(Limits) == std::size(kLimits) * sizeof(int64_t), "a limit is not listed");
 
-void AddCapability(const char* name, bool available, const char* reason,
+void AddCapability(const char* name, bool available, const std::string& reason,
                    rlk::v1::GetInfoResponse& out) {
   auto* capability = out.add_capabilities();
   capability->set_name(name);
@@ -89,7 +93,7 @@ void AddDevices(const Engine& engine, rlk::v1::GetInfoResponse& out) {
 }
 
 rlk::v1::GetInfoResponse MakeInfo(const Engine& engine, const ServerFacts& facts,
-                                  double uptime_seconds) {
+                                  const SharingFacts& sharing, double uptime_seconds) {
   rlk::v1::GetInfoResponse out;
   out.set_server_id(facts.server_id);
   FillProvenance(facts.provenance, *out.mutable_provenance());
@@ -112,8 +116,8 @@ rlk::v1::GetInfoResponse MakeInfo(const Engine& engine, const ServerFacts& facts
   AddCapability("inline", true, "", out);
   AddCapability("stream", true, "", out);
   AddCapability("resident", true, "", out);
-  AddCapability("host_arena", false, "this version has no arenas", out);
-  AddCapability("device_arena", false, "this version has no arenas", out);
+  AddCapability("host_arena", sharing.host_arena.empty(), sharing.host_arena, out);
+  AddCapability("device_arena", sharing.device_arena.empty(), sharing.device_arena, out);
   out.set_uptime_seconds(uptime_seconds);
   return out;
 }
@@ -149,8 +153,9 @@ absl::StatusOr<rlk::v1::ListOperatorsResponse> MakeOperatorList(
 
 class ServerService final : public RawService {
  public:
-  ServerService(const Engine* engine, ServerFacts facts, const Gate* gate)
-      : RawService(gate), engine_(engine), facts_(std::move(facts)) {
+  ServerService(const Engine* engine, ServerFacts facts, std::function<SharingFacts()> sharing,
+                const Gate* gate)
+      : RawService(gate), engine_(engine), facts_(std::move(facts)), sharing_(std::move(sharing)) {
     AddUnary(
         "/rlk.v1.ServerService/GetInfo",
         [this](const IncomingCall& call, const grpc::ByteBuffer& request, grpc::ByteBuffer* reply) {
@@ -167,7 +172,7 @@ class ServerService final : public RawService {
   absl::StatusOr<rlk::v1::GetInfoResponse> GetInfo(const grpc::ByteBuffer& request) const {
     const std::chrono::duration<double> uptime = std::chrono::steady_clock::now() - start_;
     RLK_RETURN_IF_ERROR(ParseRequest<rlk::v1::GetInfoRequest>(request).status());
-    return MakeInfo(*engine_, facts_, uptime.count());
+    return MakeInfo(*engine_, facts_, sharing_(), uptime.count());
   }
 
   absl::StatusOr<rlk::v1::ListOperatorsResponse> ListOperators(
@@ -179,6 +184,7 @@ class ServerService final : public RawService {
 
   const Engine* const engine_;
   const ServerFacts facts_;
+  const std::function<SharingFacts()> sharing_;
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
@@ -200,8 +206,9 @@ void FillProvenance(const Provenance& facts, rlk::v1::Provenance& out) {
 }
 
 std::unique_ptr<grpc::Service> MakeServerService(const Engine* engine, ServerFacts facts,
+                                                 std::function<SharingFacts()> sharing,
                                                  const Gate* gate) {
-  return std::make_unique<ServerService>(engine, std::move(facts), gate);
+  return std::make_unique<ServerService>(engine, std::move(facts), std::move(sharing), gate);
 }
 
 }  // namespace rlk::server

@@ -3,6 +3,7 @@
 
 #include <grpcpp/impl/codegen/service_type.h>
 
+#include <functional>
 #include <memory>
 
 #include "rlk/v1/server.pb.h"
@@ -12,8 +13,9 @@
 
 namespace rlk::server {
 
-// `engine` and `gate` outlive the service.
+// `engine` and `gate` outlive the service; `sharing` is asked at each GetInfo.
 std::unique_ptr<grpc::Service> MakeServerService(const Engine* engine, ServerFacts facts,
+                                                 std::function<SharingFacts()> sharing,
                                                  const Gate* gate);
 
 // The record as GetInfo gives it.

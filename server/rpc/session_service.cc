@@ -15,6 +15,11 @@ void FillBudget(const SessionServiceContext& context, const Session& session,
   out.set_tensors_max(context.limits.session_tensors_max);
   out.set_tensors(usage.tensors);
   out.set_calls_max(context.limits.session_calls_max);
+  const Usage arenas = context.arenas->usage(session.id());
+  out.set_arena_bytes_max(context.limits.session_arena_bytes_max);
+  out.set_arena_bytes(arenas.bytes);
+  out.set_arenas_max(context.limits.session_arenas_max);
+  out.set_arenas(arenas.tensors);
 }
 
 class SessionService final : public RawService {

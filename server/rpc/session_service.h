@@ -10,6 +10,7 @@
 #include "rlk/v1/session.pb.h"
 #include "server/rpc/gate.h"
 #include "server/sessions/session_table.h"
+#include "server/tensors/arena_store.h"
 #include "server/tensors/tensor_store.h"
 
 namespace rlk::server {
@@ -18,6 +19,7 @@ namespace rlk::server {
 struct SessionServiceContext {
   SessionTable* sessions = nullptr;
   const TensorStore* store = nullptr;
+  ArenaStore* arenas = nullptr;
   Limits limits;
   std::string server_id;
 };

@@ -4,10 +4,13 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <string_view>
 #include <utility>
@@ -15,6 +18,7 @@
 
 #include "kernels/core/status.h"
 #include "proto/wire/codec.h"
+#include "server/rpc/side_arenas.h"
 #include "server/rpc/status_map.h"
 
 namespace rlk::server {
@@ -42,9 +46,42 @@ absl::Status CannotListen(const std::string& path) {
                          "cannot listen: " + std::string(strerror(errno)));
 }
 
+// The kernel's handle of a process; invalid where it has none or the process is not to be seen from
+// here (another PID namespace).
+OwnedFd OpenProcess(pid_t pid) {
+  return OwnedFd(pid > 0 ? static_cast<int>(syscall(SYS_pidfd_open, pid, 0)) : -1);
+}
+
+// A process's handle becomes readable when it ends.
+bool Runs(const OwnedFd& process) {
+  if (process.get() < 0) return false;
+  pollfd ended = {process.get(), POLLIN, 0};
+  return poll(&ended, 1, 0) == 0;
+}
+
+// False where the peer does not read its answers: it is given up.
+bool Send(int socket, const std::string& packet, int descriptor) {
+  iovec bytes = {const_cast<char*>(packet.data()), packet.size()};
+  msghdr message = {};
+  message.msg_iov = &bytes;
+  message.msg_iovlen = 1;
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  if (descriptor >= 0) {
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    cmsghdr* const header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(header), &descriptor, sizeof(descriptor));
+  }
+  return sendmsg(socket, &message, MSG_NOSIGNAL) == static_cast<ssize_t>(packet.size());
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<SideSocket>> SideSocket::Listen(const std::string& path,
+                                                               std::vector<uint32_t> uids,
                                                                const SessionServiceContext& context,
                                                                const Logger* logger) {
   sockaddr_un address = {};
@@ -53,7 +90,7 @@ absl::StatusOr<std::unique_ptr<SideSocket>> SideSocket::Listen(const std::string
   const int listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (listener < 0) return CannotListen(path);
   // Never open to others, not even between bind and chmod.
-  const mode_t old_mask = umask(0177);
+  const mode_t old_mask = umask(uids.empty() ? 0177 : 0111);
   const int bound = bind(listener, reinterpret_cast<const sockaddr*>(&address), sizeof(address));
   umask(old_mask);
   if (bound != 0 || listen(listener, kBacklog) != 0) {
@@ -67,20 +104,33 @@ absl::StatusOr<std::unique_ptr<SideSocket>> SideSocket::Listen(const std::string
     close(listener);
     return status;
   }
-  return std::unique_ptr<SideSocket>(new SideSocket(listener, wake, context, logger));
+  return std::unique_ptr<SideSocket>(
+      new SideSocket(listener, wake, path, std::move(uids), context, logger));
 }
 
-SideSocket::SideSocket(int listener, int wake, const SessionServiceContext& context,
-                       const Logger* logger)
-    : listener_(listener), wake_(wake), context_(context), logger_(logger), thread_([this] {
-        Serve();
-      }) {}
+SideSocket::SideSocket(int listener, int wake, std::string path, std::vector<uint32_t> uids,
+                       const SessionServiceContext& context, const Logger* logger)
+    : listener_(listener),
+      wake_(wake),
+      path_(std::move(path)),
+      uids_(std::move(uids)),
+      context_(context),
+      logger_(logger),
+      thread_([this] { Serve(); }) {}
 
 SideSocket::~SideSocket() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
   const uint64_t one = 1;
   (void)!write(wake_, &one, sizeof(one));
   thread_.join();
-  while (!connections_.empty()) Drop(connections_.begin()->first);
+  worker_.Finish();
+  for (const auto& [descriptor, connection] : connections_) {
+    if (connection.session != nullptr) context_.sessions->End(connection.session);
+    close(descriptor);
+  }
   close(listener_);
   close(wake_);
 }
@@ -89,17 +139,42 @@ void SideSocket::Serve() {
   for (;;) {
     std::vector<pollfd> waiting = {{wake_, POLLIN, 0}, {listener_, POLLIN, 0}};
     for (const auto& [descriptor, connection] : connections_) {
-      waiting.push_back({descriptor, POLLIN, 0});
+      if (!connection.busy) waiting.push_back({descriptor, POLLIN, 0});
     }
     if (poll(waiting.data(), waiting.size(), -1) < 0) continue;
-    if (waiting[0].revents != 0) return;
+    if (waiting[0].revents != 0) TakeFinished();
+    {
+      const std::lock_guard lock(mutex_);
+      if (stopping_) return;
+    }
     if (waiting[1].revents != 0) Accept();
     for (size_t i = 2; i < waiting.size(); ++i) {
       if (waiting[i].revents == 0) continue;
       const int descriptor = waiting[i].fd;
-      if (!Receive(descriptor, connections_.at(descriptor))) Drop(descriptor);
+      // TakeFinished may have dropped it, and Accept may have got its number again.
+      const auto found = connections_.find(descriptor);
+      if (found == connections_.end() || found->second.busy) continue;
+      if (!Receive(descriptor, found->second)) Drop(descriptor);
     }
   }
+}
+
+void SideSocket::TakeFinished() {
+  uint64_t count = 0;
+  (void)!read(wake_, &count, sizeof(count));
+  std::vector<Finished> finished;
+  {
+    const std::lock_guard lock(mutex_);
+    finished.swap(finished_);
+  }
+  for (const Finished& done : finished) {
+    connections_.at(done.descriptor).busy = false;
+    if (done.over) Drop(done.descriptor);
+  }
+}
+
+bool SideSocket::Admits(uint32_t uid) const {
+  return uid == geteuid() || std::find(uids_.begin(), uids_.end(), uid) != uids_.end();
 }
 
 void SideSocket::Accept() {
@@ -115,20 +190,21 @@ void SideSocket::Accept() {
   socklen_t size = sizeof(peer);
   const bool known = getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0;
   const bool room = static_cast<int64_t>(connections_.size()) < context_.limits.sessions_max;
-  if (known && peer.uid == geteuid() && room) {
-    connections_[descriptor].uid = peer.uid;
+  if (known && Admits(peer.uid) && room) {
+    Connection& connection = connections_[descriptor];
+    connection.uid = peer.uid;
+    connection.process = std::make_shared<const OwnedFd>(OpenProcess(peer.pid));
     return;
   }
   const absl::Status refused =
       room ? MakeError(absl::StatusCode::kPermissionDenied,
                        {Reason::kPermissionDenied, "uid", std::to_string(peer.uid),
-                        std::to_string(geteuid())},
+                        std::to_string(geteuid()) + ", and those of --side-uids"},
                        "the side socket serves the server's own user")
            : MakeError(absl::StatusCode::kResourceExhausted,
                        {Reason::kSessionsExhausted, {}, {}, {}, 1000},
                        "too many connections are open");
-  const std::string reply = ErrorReply(refused);
-  (void)!send(descriptor, reply.data(), reply.size(), MSG_NOSIGNAL);
+  (void)Send(descriptor, ErrorReply(refused), -1);
   logger_->Warning("side socket refused", {{"uid", static_cast<int64_t>(peer.uid)}});
   close(descriptor);
 }
@@ -139,35 +215,86 @@ bool SideSocket::Receive(int descriptor, Connection& connection) {
   const ssize_t got = recv(descriptor, packet, sizeof(packet), MSG_TRUNC);
   if (got < 0) return errno == EAGAIN || errno == EINTR;
   if (got == 0) return false;
-  const std::string reply =
-      static_cast<size_t>(got) > sizeof(packet)
-          ? ErrorReply(InvalidArgument(
-                Reason::kMessageTooLarge, "packet", std::to_string(got) + " bytes",
-                std::to_string(kPacketBytesMax) + " bytes", "the packet is too large"))
-          : Answer({packet, static_cast<size_t>(got)}, connection);
-  // A peer that does not read its answers is given up.
-  return send(descriptor, reply.data(), reply.size(), MSG_NOSIGNAL) ==
-         static_cast<ssize_t>(reply.size());
+  if (static_cast<size_t>(got) > sizeof(packet)) {
+    return Send(descriptor,
+                ErrorReply(InvalidArgument(
+                    Reason::kMessageTooLarge, "packet", std::to_string(got) + " bytes",
+                    std::to_string(kPacketBytesMax) + " bytes", "the packet is too large")),
+                -1);
+  }
+  absl::StatusOr<rlk::v1::SideRequest> request = Parse({packet, static_cast<size_t>(got)});
+  if (!request.ok()) return Send(descriptor, ErrorReply(request.status()), -1);
+  if (connection.session != nullptr && TakesLong(*request)) {
+    AnswerLater(descriptor, *std::move(request), connection);
+    return true;
+  }
+  return Send(descriptor, Answer(*request, connection), -1);
 }
 
-std::string SideSocket::Answer(std::string_view packet, Connection& connection) {
-  const auto request = Parse(packet);
-  if (!request.ok()) return ErrorReply(request.status());
-  if (!request->has_open_session() || connection.session != nullptr) {
+std::string SideSocket::Answer(const rlk::v1::SideRequest& request, Connection& connection) {
+  rlk::v1::SideReply reply;
+  if (connection.session != nullptr && IsArenaRequest(request)) {
+    absl::StatusOr<rlk::v1::SideReply> answer =
+        AnswerArena(request, connection.session, *context_.arenas, {}, nullptr);
+    return answer.ok() ? answer->SerializeAsString() : ErrorReply(answer.status());
+  }
+  if (!request.has_open_session() || connection.session != nullptr) {
     return ErrorReply(InvalidArgument(Reason::kMalformedMessage, "request", {},
-                                      "open_session, once", "the packet asks for nothing new"));
+                                      "open_session, once and first",
+                                      "the packet asks for nothing new"));
   }
   auto session = context_.sessions->OpenHeld(connection.uid);
   if (!session.ok()) return ErrorReply(session.status());
   connection.session = *std::move(session);
-  rlk::v1::SideReply reply;
   *reply.mutable_open_session() = DescribeSession(context_, *connection.session);
   return reply.SerializeAsString();
 }
 
+void SideSocket::AnswerLater(int descriptor, rlk::v1::SideRequest request, Connection& connection) {
+  connection.busy = true;
+  worker_.Post([this, descriptor, request = std::move(request), session = connection.session,
+                process = connection.process] {
+    OwnedFd memory;
+    absl::StatusOr<rlk::v1::SideReply> answer = rlk::v1::SideReply();
+    if (const absl::Status mode = CheckMode(); !mode.ok()) {
+      answer = mode;
+    } else {
+      answer = AnswerArena(
+          request, session, *context_.arenas, [process] { return Runs(*process); }, &memory);
+    }
+    const std::string reply =
+        answer.ok() ? answer->SerializeAsString() : ErrorReply(answer.status());
+    const bool sent = Send(descriptor, reply, memory.get());
+    {
+      const std::lock_guard lock(mutex_);
+      finished_.push_back({descriptor, !sent});
+    }
+    const uint64_t one = 1;
+    (void)!write(wake_, &one, sizeof(one));
+  });
+}
+
+// A socket that was opened to others is not the one that arenas were meant for.
+absl::Status SideSocket::CheckMode() const {
+  struct stat info = {};
+  if (!uids_.empty()) return absl::OkStatus();
+  if (stat(path_.c_str(), &info) == 0 && (info.st_mode & 0777) == 0600) return absl::OkStatus();
+  char mode[8];
+  (void)snprintf(mode, sizeof(mode), "%04o", static_cast<unsigned>(info.st_mode & 0777));
+  return MakeError(
+      absl::StatusCode::kPermissionDenied,
+      {Reason::kPermissionDenied, "side", std::string("mode ") + mode, "mode 0600, or --side-uids"},
+      "arenas are for the server's own user alone");
+}
+
 void SideSocket::Drop(int descriptor) {
   const auto found = connections_.find(descriptor);
-  if (found->second.session != nullptr) context_.sessions->End(found->second.session);
+  // Whose memory goes: that may take a while.
+  if (found->second.session != nullptr) {
+    worker_.Post([sessions = context_.sessions, session = std::move(found->second.session)] {
+      sessions->End(session);
+    });
+  }
   connections_.erase(found);
   close(descriptor);
 }

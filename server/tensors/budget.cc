@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/core/status.h"
 
 namespace rlk::server {
@@ -11,8 +12,35 @@ namespace {
 
 constexpr int64_t kRetryMs = 500;
 
+// Bounds with the names of their flags, and what is counted.
+struct Bounds {
+  int64_t session_tensors_max, session_bytes_max, bytes_max;
+  const char *session_tensors_name, *session_bytes_name, *bytes_name;
+  const char* what;
+};
+
+Bounds TensorBounds(const Limits& limits) {
+  return {limits.session_tensors_max,
+          limits.session_resident_bytes_max,
+          limits.resident_bytes_max,
+          "session_tensors_max",
+          "session_resident_bytes_max",
+          "resident_bytes_max",
+          "tensor"};
+}
+
+Bounds ArenaBounds(const Limits& limits) {
+  return {limits.session_arenas_max,
+          limits.session_arena_bytes_max,
+          limits.arena_bytes_max,
+          "session_arenas_max",
+          "session_arena_bytes_max",
+          "arena_bytes_max",
+          "arena"};
+}
+
 absl::Status Exhausted(Reason reason, const std::string& value, int64_t max, int64_t taken,
-                       const char* limit, const char* what) {
+                       const char* limit, const std::string& what) {
   return MakeError(absl::StatusCode::kResourceExhausted,
                    {reason,
                     {},
@@ -26,9 +54,9 @@ absl::Status Exhausted(Reason reason, const std::string& value, int64_t max, int
 }  // namespace
 
 struct Budget::Charge::Shared {
-  explicit Shared(const Limits& limits_in) : limits(limits_in) {}
+  explicit Shared(const Bounds& bounds_in) : bounds(bounds_in) {}
 
-  const Limits limits;
+  const Bounds bounds;
   mutable std::mutex mutex;
   Usage total;                                   // guarded by mutex
   std::unordered_map<uint64_t, Usage> owners;    // guarded by mutex
@@ -65,7 +93,9 @@ absl::Status CheckAccount(const Usage& taken, const Principal::Share& share, int
 
 }  // namespace
 
-Budget::Budget(const Limits& limits) : shared_(std::make_shared<Charge::Shared>(limits)) {}
+Budget::Budget(const Limits& limits, Kind kind)
+    : shared_(std::make_shared<Charge::Shared>(kind == Kind::kArenas ? ArenaBounds(limits)
+                                                                     : TensorBounds(limits))) {}
 
 Budget::Charge::Charge(std::shared_ptr<Shared> shared, uint64_t owner, uint64_t account,
                        int64_t bytes)
@@ -81,15 +111,15 @@ Budget::Charge::~Charge() {
 
 absl::StatusOr<std::unique_ptr<Budget::Charge>> Budget::Take(uint64_t owner, int64_t bytes,
                                                              const Principal::Share& share) {
-  const Limits& limits = shared_->limits;
-  const int64_t ever = std::min(limits.session_resident_bytes_max, limits.resident_bytes_max);
+  const Bounds& bounds = shared_->bounds;
+  const absl::string_view what = bounds.what;
+  const int64_t ever = std::min(bounds.session_bytes_max, bounds.bytes_max);
   if (bytes > ever) {
-    const bool session = ever == limits.session_resident_bytes_max;
-    return InvalidArgument(
-        Reason::kLimitExceeded, {}, std::to_string(bytes) + " bytes",
-        "at most " + std::to_string(ever) +
-            (session ? " (session_resident_bytes_max)" : " (resident_bytes_max)"),
-        "the tensor is too large to stay on this server");
+    const bool session = ever == bounds.session_bytes_max;
+    return InvalidArgument(Reason::kLimitExceeded, {}, std::to_string(bytes) + " bytes",
+                           "at most " + std::to_string(ever) + " (" +
+                               (session ? bounds.session_bytes_name : bounds.bytes_name) + ")",
+                           absl::StrCat("the ", what, " is too large to stay on this server"));
   }
   const std::lock_guard lock(shared_->mutex);
   const Usage own = UsageOf(shared_->owners, owner);
@@ -97,19 +127,20 @@ absl::StatusOr<std::unique_ptr<Budget::Charge>> Budget::Take(uint64_t owner, int
     RLK_RETURN_IF_ERROR(CheckAccount(UsageOf(shared_->accounts, share.account), share, bytes));
   }
   // Nothing taken exceeds its bound, so that the differences do not overflow.
-  if (own.tensors >= limits.session_tensors_max) {
-    return Exhausted(Reason::kTensorsExhausted, "one more tensor", limits.session_tensors_max,
-                     own.tensors, "session_tensors_max", "the session has too many tensors");
+  if (own.tensors >= bounds.session_tensors_max) {
+    return Exhausted(Reason::kTensorsExhausted, absl::StrCat("one more ", what),
+                     bounds.session_tensors_max, own.tensors, bounds.session_tensors_name,
+                     absl::StrCat("the session has too many ", what, "s"));
   }
-  if (bytes > limits.session_resident_bytes_max - own.bytes) {
+  if (bytes > bounds.session_bytes_max - own.bytes) {
     return Exhausted(Reason::kBytesExhausted, std::to_string(bytes) + " bytes",
-                     limits.session_resident_bytes_max, own.bytes, "session_resident_bytes_max",
-                     "the session's tensors take too many bytes");
+                     bounds.session_bytes_max, own.bytes, bounds.session_bytes_name,
+                     absl::StrCat("the session's ", what, "s take too many bytes"));
   }
-  if (bytes > limits.resident_bytes_max - shared_->total.bytes) {
-    return Exhausted(Reason::kBytesExhausted, std::to_string(bytes) + " bytes",
-                     limits.resident_bytes_max, shared_->total.bytes, "resident_bytes_max",
-                     "the tensors of all sessions take too many bytes");
+  if (bytes > bounds.bytes_max - shared_->total.bytes) {
+    return Exhausted(Reason::kBytesExhausted, std::to_string(bytes) + " bytes", bounds.bytes_max,
+                     shared_->total.bytes, bounds.bytes_name,
+                     absl::StrCat("the ", what, "s of all sessions take too many bytes"));
   }
   std::unique_ptr<Charge> charge(new Charge(shared_, owner, share.account, bytes));
   const auto add = [bytes](Usage& usage) {

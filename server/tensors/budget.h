@@ -20,7 +20,9 @@ struct Usage {
 // Thread-safe. Charges may outlive it.
 class Budget {
  public:
-  explicit Budget(const Limits& limits);
+  // Arenas have bounds of their own, and no account's: clients of this host open them.
+  enum class Kind { kTensors, kArenas };
+  explicit Budget(const Limits& limits, Kind kind = Kind::kTensors);
 
   // Room that is taken until it goes.
   class Charge {

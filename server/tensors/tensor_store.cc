@@ -354,6 +354,7 @@ absl::Status TensorStore::Resolve(const Principal* principal, std::string_view f
     bytes = *span;
   }
   RLK_RETURN_IF_ERROR(CheckRange(field, arg.resident.offset, bytes, size));
+  arg.place = TensorPlace::kResident;
   arg.memory = tensor->memory;
   arg.memory_offset = static_cast<int64_t>(arg.resident.offset);
   arg.data = {};

@@ -195,11 +195,11 @@ class NewOutput final : public ResidentOutput {
   const std::shared_ptr<ResidentMemory>& memory() const override { return tensor_->memory; }
   int64_t offset() const override { return 0; }
   void OnLaunch() override {}
-  TensorHandle Commit(const std::optional<Digest>& digest) override {
+  void Commit(const std::optional<Digest>& digest, OutputTensor& output) override {
     // Nobody else knows the tensor yet.
     tensor_->digest = digest;
     table_->Insert(*principal_, tensor_, 0);
-    return {tensor_->id, table_->server_id(), tensor_->generation};
+    output.resident = {tensor_->id, table_->server_id(), tensor_->generation};
   }
   void Abandon() override {}
 
@@ -222,13 +222,13 @@ class InPlaceOutput final : public ResidentOutput {
     const std::lock_guard lock(table_->mutex());
     launched_ = true;
   }
-  TensorHandle Commit(const std::optional<Digest>& digest) override {
+  void Commit(const std::optional<Digest>& digest, OutputTensor& output) override {
     const std::lock_guard lock(table_->mutex());
     done_ = true;
     tensor_->writing = false;
     tensor_->digest = whole_ ? digest : std::nullopt;
     if (whole_) tensor_->synthetic.clear();
-    return {tensor_->id, table_->server_id(), ++tensor_->generation};
+    output.resident = {tensor_->id, table_->server_id(), ++tensor_->generation};
   }
   void Abandon() override {
     const std::lock_guard lock(table_->mutex());

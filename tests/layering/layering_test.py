@@ -65,7 +65,7 @@ ALLOWED = {
 
 # GPU code of a module may include the CUDA ownership layer and device code.
 CUDA_SOURCE = re.compile(r"\.(cu|cuh)$")
-CUDA_DEVICE = re.compile(r"^server/engine/cuda_(device|probe|inspector|residents)\.(h|cc|cu)$")
+CUDA_DEVICE = re.compile(r"^server/engine/cuda_(device|probe|inspector|residents|sharing)\.(h|cc|cu)$")
 CUDA_MODULES = {"cuda", "device"}
 
 CUDA_HEADER = re.compile(

@@ -151,7 +151,12 @@ class FakeLane final : public server::Lane {
     RLK_RETURN_IF_ERROR(control_->Arrive(FakePoint::kStageIn));
     Buffer& buffer = buffers_.emplace_back(tensor.data.size);
     // Pieces are looked at later, as a DMA engine would.
-    pending_.push_back([pieces = tensor.data.pieces, size = tensor.data.size, to = buffer.data] {
+    std::vector<std::span<const std::byte>> pieces = tensor.data.pieces;
+    if (tensor.memory != nullptr && tensor.memory->device().kind != DeviceKind::kHost) {
+      pieces = {
+          {tensor.memory->data() + tensor.memory_offset, static_cast<size_t>(tensor.data.size)}};
+    }
+    pending_.push_back([pieces = std::move(pieces), size = tensor.data.size, to = buffer.data] {
       server::Gather({pieces, size, nullptr}, to);
     });
     return TensorView{tensor.dtype, tensor.shape, tensor.strides, buffer.data};
@@ -237,6 +242,13 @@ class FakeLane final : public server::Lane {
       std::memcpy(to, tensor.data, static_cast<size_t>(tensor.bytes()));
     });
     return bytes;
+  }
+
+  absl::Status StageOutTo(const MutableTensorView& tensor, std::byte* to) override {
+    RLK_RETURN_IF_ERROR(control_->Arrive(FakePoint::kStageOut));
+    pending_.push_back(
+        [tensor, to] { std::memcpy(to, tensor.data, static_cast<size_t>(tensor.bytes())); });
+    return absl::OkStatus();
   }
 
   absl::StatusOr<bool> Done() override {

@@ -98,7 +98,7 @@ TEST_F(ResidentCallTest, RunsWhereTheTensorLies) {
     EXPECT_EQ(OutputValues<float>(*result, "y"), kDoubled);
     EXPECT_EQ(result->report.device.uuid, device);
     EXPECT_EQ(result->report.transports, (std::vector<std::string>{"inline", "resident"}));
-    EXPECT_EQ(result->report.resident_input_bytes, 24);
+    EXPECT_EQ(result->report.input_bytes[1], 24);
     EXPECT_EQ(result->report.input_capture, InputCapture::kSnapshot);
   }
 }
@@ -153,7 +153,7 @@ TEST_F(ResidentCallTest, OutputsStayWhereTheyAreAskedTo) {
     EXPECT_EQ(result->outputs[0].data.size, 0);
     EXPECT_EQ(result->report.transports, std::vector<std::string>{"resident"});
     EXPECT_TRUE(result->report.moved_to_resident.empty());
-    EXPECT_EQ(result->report.resident_output_bytes, 24);
+    EXPECT_EQ(result->report.output_bytes[1], 24);
     const TensorHandle y = *result->outputs[0].resident;
     EXPECT_EQ(Get(y), kDoubled);
     const auto described = *store_->Describe(owner_.get(), y);

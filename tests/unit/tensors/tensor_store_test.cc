@@ -322,7 +322,9 @@ TEST(TensorStoreTest, GenerationsAndPoison) {
   auto writer = *reserve(handle);
   writer->OnLaunch();
   std::memset(writer->memory()->data(), 0, 24);
-  handle = writer->Commit(std::nullopt);
+  OutputTensor written;
+  writer->Commit(std::nullopt, written);
+  handle = *written.resident;
   writer.reset();
   EXPECT_EQ(handle.generation, 2u);
   EXPECT_EQ(*h.Get(owner.get(), handle), std::vector<float>(6, 0));
