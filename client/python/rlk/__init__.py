@@ -24,6 +24,7 @@ from rlk._codec import CallResult
 from rlk._digest import digest, row_digests
 from rlk._checks import Gradients, Side
 from rlk._random import random_tensor
+from rlk.arena import Arena
 from rlk.client import (
     CallFuture,
     Client,
@@ -71,6 +72,7 @@ from rlk.report import CallReport, Record
 from rlk.resident import Resident
 
 __all__ = [
+    "Arena",
     "CallFuture",
     "CallOptions",
     "CallReport",

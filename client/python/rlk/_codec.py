@@ -12,7 +12,7 @@ import numpy as np
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError
 
-from rlk import _dtypes, _methods, _tensors, resident
+from rlk import _dtypes, _methods, _tensors, arena, resident
 from rlk import options as call_options
 from rlk._proto import tensor_pb2
 from rlk.errors import InternalError, InvalidArgumentError
@@ -75,6 +75,8 @@ class Request(NamedTuple):
     torch_device: Optional[Any]
     timeout: Optional[float]
     client: Any
+    # By output: the array that the caller gave for it.
+    out: Mapping[str, Any] = {}
 
 
 def build_request(
@@ -96,6 +98,8 @@ def build_request(
     _check_names(method, given)
     message = method.request()
     call_options.encode(merged, message.options)
+    if merged.out is not None:
+        _encode_out(merged.out, message.options, client)
     device = _encode_tensors(method, given, message, inline_bytes_max, client)
     for field in method.attributes.values():
         value = given.get(field.name)
@@ -103,7 +107,28 @@ def build_request(
             _encode_attribute(field, value, message)
     data = message.SerializeToString()
     _check_size(method, len(data), inline_bytes_max)
-    return Request(method, data, device, merged.timeout, client)
+    return Request(method, data, device, merged.timeout, client, dict(merged.out or {}))
+
+
+def _place_of(value: Any, client: Any) -> Optional[arena.Place]:
+    arenas = getattr(client, "_arenas", None)
+    return arenas.find(value) if arenas else None
+
+
+def _encode_out(out: Any, options: Any, client: Any) -> None:
+    for name, value in out.items() if isinstance(out, Mapping) else [("out", None)]:
+        place = _place_of(value, client)
+        if place is None or not arena.is_contiguous(place):
+            allowed = "{output: an array of rlk.Arena.empty, in C order}"
+            raise InvalidArgumentError(
+                f"options.out: what is given for {name!r} does not lie in an arena of this client; "
+                f"allowed: {allowed}",
+                reason="PLACEMENT_UNAVAILABLE",
+                field="options.out",
+                value=str(name),
+                allowed=allowed,
+            )
+        place.fill(options.outputs[name].arena)
 
 
 def _check_size(method: _methods.Method, size: int, inline_bytes_max: int) -> None:
@@ -167,9 +192,15 @@ def _encode_tensors(
                 residents.append(item._torch_device)
                 resident.encode(item, target.add() if field.repeated else target)
                 continue
+            place = _place_of(item, client)
+            if place is not None:
+                found.setdefault(field.name, place.torch_device)
+                _check_same_place(found, field.name, place.torch_device)
+                arena.encode(place, target.add() if field.repeated else target)
+                continue
             source = _tensors.as_source(name, item)
             found.setdefault(field.name, source.torch_device)
-            _check_same_place(found, field.name, source)
+            _check_same_place(found, field.name, source.torch_device)
             total += _tensors.payload_bytes(source)
             _check_size(method, total, inline_bytes_max)  # before anything large is copied
             _tensors.encode(source, target.add() if field.repeated else target)
@@ -177,12 +208,12 @@ def _encode_tensors(
 
 
 def _check_same_place(
-    found: Mapping[str, Optional[Any]], name: str, source: _tensors.Source
+    found: Mapping[str, Optional[Any]], name: str, torch_device: Optional[Any]
 ) -> None:
     first, device = next(iter(found.items()))
-    if device == source.torch_device:
+    if device == torch_device:
         return
-    place = "numpy" if source.torch_device is None else f"torch on {source.torch_device}"
+    place = "numpy" if torch_device is None else f"torch on {torch_device}"
     allowed = "numpy" if device is None else f"torch on {device}"
     raise InvalidArgumentError(
         f"{name}: {place} beside {first} in {allowed}; tensors of one call are of one library "
@@ -260,6 +291,22 @@ def _bad_attribute(
     )
 
 
+def _take_out(given: Any, name: str, tensor: tensor_pb2.Tensor) -> Any:
+    """The caller's array, which the call has filled."""
+    dtype = _dtypes.parse(given.dtype)
+    if dtype == tensor.dtype and tuple(given.shape) == tuple(tensor.shape):
+        return given
+    said = f"{_dtypes.NAMES.get(tensor.dtype)} {list(tensor.shape)}"
+    raise InvalidArgumentError(
+        f"options.out: {name} is {said}, another dtype or shape than the array that was given; the "
+        "array's memory was written all the same",
+        reason="SHAPE_MISMATCH",
+        field="options.out",
+        value=f"{given.dtype} {list(given.shape)}",
+        allowed=said,
+    )
+
+
 def parse_result(request: Request, data: bytes) -> CallResult:
     """The reply of a call. Raises InternalError for a reply that makes no sense."""
     method, device = request.method, request.torch_device
@@ -270,8 +317,11 @@ def parse_result(request: Request, data: bytes) -> CallResult:
     outputs: Dict[str, Any] = {}
 
     def decode(name: str, tensor: tensor_pb2.Tensor) -> Any:
-        if tensor.WhichOneof("source") == "resident":
+        source = tensor.WhichOneof("source")
+        if source == "resident":
             return resident.from_reply(request.client, tensor, device)
+        if source == "arena" and name in request.out:
+            return _take_out(request.out[name], name, tensor)
         return _tensors.decode(name, tensor, device)
 
     for field in method.outputs.values():

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import socket
 import threading
 from typing import Any, Callable, List, Optional, Tuple
 
-from google.protobuf.message import DecodeError
-
 from rlk._channel import Route, names_several
 from rlk._proto import session_pb2
+from rlk._side import SideConnection
 from rlk.errors import FailedPreconditionError, RlkError
 
 SERVICE = "/rlk.v1.SessionService/"
 KEY = "rlk-session"
-_SIDE_SECONDS = 10.0
-_PACKET_BYTES_MAX = 8192
 
 # (rpc, request message, response class) -> response
 Call = Callable[[str, Any, Any], Any]
@@ -48,26 +43,22 @@ def open_request(lease: Optional[float]) -> session_pb2.OpenSessionRequest:
     return session_pb2.OpenSessionRequest(lease_ms=0 if lease is None else round(lease * 1000))
 
 
-def open_beside(address: str) -> Optional[Tuple[socket.socket, str]]:
+def open_beside(address: str) -> Optional[Tuple[SideConnection, str]]:
     """A session on the side socket of a server at "unix:/path", or None where there is none.
 
     The session lives as long as the connection: it ends with this process, however that ends.
     """
     if not address.startswith("unix:"):
         return None
-    path = address[len("unix:") :] + ".side"
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    connection = SideConnection.connect(address[len("unix:") :] + ".side")
+    if connection is None:
+        return None
+    request = session_pb2.SideRequest(open_session=session_pb2.OpenSessionRequest())
     try:
-        if not os.path.exists(path):
-            raise OSError("no side socket")
-        connection.settimeout(_SIDE_SECONDS)
-        connection.connect(path)
-        request = session_pb2.SideRequest(open_session=session_pb2.OpenSessionRequest())
-        connection.send(request.SerializeToString())
-        reply = session_pb2.SideReply.FromString(connection.recv(_PACKET_BYTES_MAX))
+        reply, _ = connection.ask(request)
         if reply.WhichOneof("reply") == "open_session":
             return connection, reply.open_session.token
-    except (OSError, DecodeError):
+    except RlkError:
         pass
     # Another user's server, or a full one: the call that opens the session says what is wrong.
     connection.close()
@@ -82,7 +73,7 @@ class SessionHolder:
         self._lease = lease
         self._lock = threading.Lock()
         self._stop = threading.Event()
-        self._connection: Optional[socket.socket] = None
+        self._connection: Optional[SideConnection] = None
         self._own = False
         self.token = token
 
@@ -113,6 +104,19 @@ class SessionHolder:
             token = self.token
         assert token is not None
         return token
+
+    def require_side(self, call: Call) -> SideConnection:
+        """The connection that holds the session; FailedPreconditionError where none does."""
+        self.require(call)
+        if self._connection is None:
+            raise FailedPreconditionError(
+                "arenas are for clients that hold their session on the server's side socket",
+                reason="PLACEMENT_UNAVAILABLE",
+                field="address",
+                value=self._route.address,
+                allowed="unix:PATH with the side socket PATH.side, and a session of its own",
+            )
+        return self._connection
 
     def _renew(self, call: Call, interval: float) -> None:
         # A renewal that fails is tried again at the next turn: the lease has room for two.

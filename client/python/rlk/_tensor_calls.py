@@ -17,6 +17,7 @@ from typing import (
 
 from rlk import _codec, _session, resident
 from rlk._proto import tensor_service_pb2 as tensor_pb2
+from rlk.arena import Arena, Arenas
 from rlk.options import check_timeout
 
 # Inputs below this stay in the message of a call whose other inputs are uploaded.
@@ -29,6 +30,7 @@ class TensorCalls:
     timeout: Optional[float]
     _channel: Any
     _session: _session.SessionHolder
+    _arenas: Arenas
 
     def _check_open(self) -> None:
         raise NotImplementedError
@@ -49,6 +51,29 @@ class TensorCalls:
         """The token of the client's session, which is opened if there is none. A secret."""
         self._check_open()
         return self._session.require(self._message_call)
+
+    def arena(
+        self, nbytes: int, kind: str = "input", *, device_uuid: Optional[str] = None
+    ) -> Arena:
+        """Memory that the server shares with this client: tensors in it are not sent.
+
+        For clients on a Unix socket with the server's side socket beside it, of the server's user.
+
+        Args:
+            nbytes: its size.
+            kind: "input", "output" or "device".
+            device_uuid: of kind "device": the GPU, as ``client.info()`` reports it; by default the
+                server's first.
+
+        Raises:
+            FailedPreconditionError: such arenas are not to be had here.
+            ResourceExhaustedError: there is no room now.
+        """
+        self._check_open()
+        side = self._session.require_side(self._message_call)
+        made = Arena(side, kind, nbytes, device_uuid or "")
+        self._arenas.add(made)
+        return made
 
     def put(
         self,

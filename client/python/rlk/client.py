@@ -16,6 +16,7 @@ from rlk._channel import Route, Tls, Token
 from rlk._parity import ParityCalls
 from rlk._proto import parity_check_pb2, server_pb2
 from rlk._tensor_calls import TensorCalls
+from rlk.arena import Arenas
 from rlk.errors import (
     CancelledError,
     DeadlineExceededError,
@@ -139,6 +140,7 @@ class Client(TensorCalls, ParityCalls):
         self._lock = threading.Lock()
         self._closed = False
         self._session = _session.SessionHolder(route, session, session_lease)
+        self._arenas = Arenas()
         self.key: int = next(_keys)
         _clients[self.key] = self
 
@@ -152,6 +154,7 @@ class Client(TensorCalls, ParityCalls):
         """Closes the connection and the client's own session, whose tensors go with it; calls in
         flight fail with CancelledError. Idempotent."""
         if not self._closed:
+            self._arenas.close()
             self._session.close(self._message_call)
         with self._lock:
             self._closed = True

@@ -175,6 +175,13 @@ def error_class(code: str) -> Type[RlkError]:
     return _CLASSES.get(code, RlkError)
 
 
+def from_status_bytes(serialized: bytes) -> RlkError:
+    """The error that a serialized google.rpc.Status says."""
+    status = status_pb2.Status.FromString(serialized)
+    code = next((c.name for c in grpc.StatusCode if c.value[0] == status.code), "UNKNOWN")
+    return error_class(code)(status.message or code, code=code, **_parse_details(serialized))
+
+
 def from_rpc_error(error: Any) -> RlkError:
     """Turns a ``grpc.RpcError`` (of the blocking or the asyncio API) into an RlkError."""
     status_code = error.code()

@@ -37,6 +37,8 @@ class CallOptions:
             each.
         into: outputs that are written into resident tensors, by name: ``{"y": state}``. The tensor's
             generation must be the present one; the result has the Resident of the next.
+        out: outputs that are written where an array of an arena lies, by name: ``{"y": array}``, from
+            :meth:`rlk.Arena.empty`. The result has that array.
         timeout: seconds until the call fails with DeadlineExceededError; by default the client's.
     """
 
@@ -51,6 +53,7 @@ class CallOptions:
     input_capture: Optional[str] = None
     keep: Union[None, str, Iterable[str]] = None
     into: Optional[Mapping[str, Any]] = None
+    out: Optional[Mapping[str, Any]] = None
     timeout: Optional[float] = None
 
 

@@ -13,31 +13,49 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14rlk/v1/session.proto\x12\x06rlk.v1\"|\n\rSessionBudget\x12\x1a\n\x12resident_bytes_max\x18\x01 \x01(\x03\x12\x16\n\x0eresident_bytes\x18\x02 \x01(\x03\x12\x13\n\x0btensors_max\x18\x03 \x01(\x03\x12\x0f\n\x07tensors\x18\x04 \x01(\x03\x12\x11\n\tcalls_max\x18\x05 \x01(\x03\"&\n\x12OpenSessionRequest\x12\x10\n\x08lease_ms\x18\x01 \x01(\x03\"p\n\x13OpenSessionResponse\x12\r\n\x05token\x18\x01 \x01(\t\x12\x10\n\x08lease_ms\x18\x02 \x01(\x03\x12\x11\n\tserver_id\x18\x03 \x01(\t\x12%\n\x06\x62udget\x18\x04 \x01(\x0b\x32\x15.rlk.v1.SessionBudget\"\'\n\x13RenewSessionRequest\x12\x10\n\x08lease_ms\x18\x01 \x01(\x03\"O\n\x14RenewSessionResponse\x12\x10\n\x08lease_ms\x18\x01 \x01(\x03\x12%\n\x06\x62udget\x18\x02 \x01(\x0b\x32\x15.rlk.v1.SessionBudget\"\x15\n\x13\x43loseSessionRequest\"\x16\n\x14\x43loseSessionResponse\"L\n\x0bSideRequest\x12\x32\n\x0copen_session\x18\x01 \x01(\x0b\x32\x1a.rlk.v1.OpenSessionRequestH\x00\x42\t\n\x07request\"Z\n\tSideReply\x12\x33\n\x0copen_session\x18\x01 \x01(\x0b\x32\x1b.rlk.v1.OpenSessionResponseH\x00\x12\x0f\n\x05\x65rror\x18\x02 \x01(\x0cH\x00\x42\x07\n\x05reply2\xee\x01\n\x0eSessionService\x12\x46\n\x0bOpenSession\x12\x1a.rlk.v1.OpenSessionRequest\x1a\x1b.rlk.v1.OpenSessionResponse\x12I\n\x0cRenewSession\x12\x1b.rlk.v1.RenewSessionRequest\x1a\x1c.rlk.v1.RenewSessionResponse\x12I\n\x0c\x43loseSession\x12\x1b.rlk.v1.CloseSessionRequest\x1a\x1c.rlk.v1.CloseSessionResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14rlk/v1/session.proto\x12\x06rlk.v1\"\xce\x01\n\rSessionBudget\x12\x1a\n\x12resident_bytes_max\x18\x01 \x01(\x03\x12\x16\n\x0eresident_bytes\x18\x02 \x01(\x03\x12\x13\n\x0btensors_max\x18\x03 \x01(\x03\x12\x0f\n\x07tensors\x18\x04 \x01(\x03\x12\x11\n\tcalls_max\x18\x05 \x01(\x03\x12\x17\n\x0f\x61rena_bytes_max\x18\x06 \x01(\x03\x12\x13\n\x0b\x61rena_bytes\x18\x07 \x01(\x03\x12\x12\n\narenas_max\x18\x08 \x01(\x03\x12\x0e\n\x06\x61renas\x18\t \x01(\x03\"&\n\x12OpenSessionRequest\x12\x10\n\x08lease_ms\x18\x01 \x01(\x03\"p\n\x13OpenSessionResponse\x12\r\n\x05token\x18\x01 \x01(\t\x12\x10\n\x08lease_ms\x18\x02 \x01(\x03\x12\x11\n\tserver_id\x18\x03 \x01(\t\x12%\n\x06\x62udget\x18\x04 \x01(\x0b\x32\x15.rlk.v1.SessionBudget\"\'\n\x13RenewSessionRequest\x12\x10\n\x08lease_ms\x18\x01 \x01(\x03\"O\n\x14RenewSessionResponse\x12\x10\n\x08lease_ms\x18\x01 \x01(\x03\x12%\n\x06\x62udget\x18\x02 \x01(\x0b\x32\x15.rlk.v1.SessionBudget\"\x15\n\x13\x43loseSessionRequest\"\x16\n\x14\x43loseSessionResponse\"W\n\x10OpenArenaRequest\x12\x1f\n\x04kind\x18\x01 \x01(\x0e\x32\x11.rlk.v1.ArenaKind\x12\r\n\x05\x62ytes\x18\x02 \x01(\x03\x12\x13\n\x0b\x64\x65vice_uuid\x18\x03 \x01(\t\"F\n\x11OpenArenaResponse\x12\r\n\x05\x61rena\x18\x01 \x01(\x0c\x12\r\n\x05\x62ytes\x18\x02 \x01(\x03\x12\x13\n\x0b\x64\x65vice_uuid\x18\x03 \x01(\t\"\"\n\x11\x43loseArenaRequest\x12\r\n\x05\x61rena\x18\x01 \x01(\x0c\"\x14\n\x12\x43loseArenaResponse\"/\n\x0fTakeSlotRequest\x12\r\n\x05\x61rena\x18\x01 \x01(\x0c\x12\r\n\x05\x62ytes\x18\x02 \x01(\x03\"E\n\x10TakeSlotResponse\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\r\n\x05\x62ytes\x18\x03 \x01(\x03\"4\n\x0f\x46reeSlotRequest\x12\r\n\x05\x61rena\x18\x01 \x01(\x0c\x12\x12\n\ngeneration\x18\x02 \x01(\x04\"\x12\n\x10\x46reeSlotResponse\"\x8a\x02\n\x0bSideRequest\x12\x32\n\x0copen_session\x18\x01 \x01(\x0b\x32\x1a.rlk.v1.OpenSessionRequestH\x00\x12.\n\nopen_arena\x18\x02 \x01(\x0b\x32\x18.rlk.v1.OpenArenaRequestH\x00\x12\x30\n\x0b\x63lose_arena\x18\x03 \x01(\x0b\x32\x19.rlk.v1.CloseArenaRequestH\x00\x12,\n\ttake_slot\x18\x04 \x01(\x0b\x32\x17.rlk.v1.TakeSlotRequestH\x00\x12,\n\tfree_slot\x18\x05 \x01(\x0b\x32\x17.rlk.v1.FreeSlotRequestH\x00\x42\t\n\x07request\"\x9c\x02\n\tSideReply\x12\x33\n\x0copen_session\x18\x01 \x01(\x0b\x32\x1b.rlk.v1.OpenSessionResponseH\x00\x12\x0f\n\x05\x65rror\x18\x02 \x01(\x0cH\x00\x12/\n\nopen_arena\x18\x03 \x01(\x0b\x32\x19.rlk.v1.OpenArenaResponseH\x00\x12\x31\n\x0b\x63lose_arena\x18\x04 \x01(\x0b\x32\x1a.rlk.v1.CloseArenaResponseH\x00\x12-\n\ttake_slot\x18\x05 \x01(\x0b\x32\x18.rlk.v1.TakeSlotResponseH\x00\x12-\n\tfree_slot\x18\x06 \x01(\x0b\x32\x18.rlk.v1.FreeSlotResponseH\x00\x42\x07\n\x05reply*u\n\tArenaKind\x12\x1a\n\x16\x41RENA_KIND_UNSPECIFIED\x10\x00\x12\x19\n\x15\x41RENA_KIND_HOST_INPUT\x10\x01\x12\x1a\n\x16\x41RENA_KIND_HOST_OUTPUT\x10\x02\x12\x15\n\x11\x41RENA_KIND_DEVICE\x10\x03\x32\xee\x01\n\x0eSessionService\x12\x46\n\x0bOpenSession\x12\x1a.rlk.v1.OpenSessionRequest\x1a\x1b.rlk.v1.OpenSessionResponse\x12I\n\x0cRenewSession\x12\x1b.rlk.v1.RenewSessionRequest\x1a\x1c.rlk.v1.RenewSessionResponse\x12I\n\x0c\x43loseSession\x12\x1b.rlk.v1.CloseSessionRequest\x1a\x1c.rlk.v1.CloseSessionResponseb\x06proto3')
 
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, globals())
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'rlk.v1.session_pb2', globals())
 if _descriptor._USE_C_DESCRIPTORS == False:
 
   DESCRIPTOR._options = None
-  _SESSIONBUDGET._serialized_start=32
-  _SESSIONBUDGET._serialized_end=156
-  _OPENSESSIONREQUEST._serialized_start=158
-  _OPENSESSIONREQUEST._serialized_end=196
-  _OPENSESSIONRESPONSE._serialized_start=198
-  _OPENSESSIONRESPONSE._serialized_end=310
-  _RENEWSESSIONREQUEST._serialized_start=312
-  _RENEWSESSIONREQUEST._serialized_end=351
-  _RENEWSESSIONRESPONSE._serialized_start=353
-  _RENEWSESSIONRESPONSE._serialized_end=432
-  _CLOSESESSIONREQUEST._serialized_start=434
-  _CLOSESESSIONREQUEST._serialized_end=455
-  _CLOSESESSIONRESPONSE._serialized_start=457
-  _CLOSESESSIONRESPONSE._serialized_end=479
-  _SIDEREQUEST._serialized_start=481
-  _SIDEREQUEST._serialized_end=557
-  _SIDEREPLY._serialized_start=559
-  _SIDEREPLY._serialized_end=649
-  _SESSIONSERVICE._serialized_start=652
-  _SESSIONSERVICE._serialized_end=890
+  _ARENAKIND._serialized_start=1533
+  _ARENAKIND._serialized_end=1650
+  _SESSIONBUDGET._serialized_start=33
+  _SESSIONBUDGET._serialized_end=239
+  _OPENSESSIONREQUEST._serialized_start=241
+  _OPENSESSIONREQUEST._serialized_end=279
+  _OPENSESSIONRESPONSE._serialized_start=281
+  _OPENSESSIONRESPONSE._serialized_end=393
+  _RENEWSESSIONREQUEST._serialized_start=395
+  _RENEWSESSIONREQUEST._serialized_end=434
+  _RENEWSESSIONRESPONSE._serialized_start=436
+  _RENEWSESSIONRESPONSE._serialized_end=515
+  _CLOSESESSIONREQUEST._serialized_start=517
+  _CLOSESESSIONREQUEST._serialized_end=538
+  _CLOSESESSIONRESPONSE._serialized_start=540
+  _CLOSESESSIONRESPONSE._serialized_end=562
+  _OPENARENAREQUEST._serialized_start=564
+  _OPENARENAREQUEST._serialized_end=651
+  _OPENARENARESPONSE._serialized_start=653
+  _OPENARENARESPONSE._serialized_end=723
+  _CLOSEARENAREQUEST._serialized_start=725
+  _CLOSEARENAREQUEST._serialized_end=759
+  _CLOSEARENARESPONSE._serialized_start=761
+  _CLOSEARENARESPONSE._serialized_end=781
+  _TAKESLOTREQUEST._serialized_start=783
+  _TAKESLOTREQUEST._serialized_end=830
+  _TAKESLOTRESPONSE._serialized_start=832
+  _TAKESLOTRESPONSE._serialized_end=901
+  _FREESLOTREQUEST._serialized_start=903
+  _FREESLOTREQUEST._serialized_end=955
+  _FREESLOTRESPONSE._serialized_start=957
+  _FREESLOTRESPONSE._serialized_end=975
+  _SIDEREQUEST._serialized_start=978
+  _SIDEREQUEST._serialized_end=1244
+  _SIDEREPLY._serialized_start=1247
+  _SIDEREPLY._serialized_end=1531
+  _SESSIONSERVICE._serialized_start=1653
+  _SESSIONSERVICE._serialized_end=1891
 # @@protoc_insertion_point(module_scope)
