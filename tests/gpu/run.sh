@@ -11,6 +11,8 @@
 #   compare     comparisons and row digests on the GPU: the numbers of the host, and timings beside a
 #               read of the same bytes (120 s)
 #   resident    tensors that stay in device memory, and the ways of tensors to the server (150 s)
+#   arena       tensors in memory that the server shares, with torch; costs beside an empty call and
+#               torch's copies (300 s)
 #   rest        functions, fast forms, casts, digest, invariance, engine (120 s)
 #   sanitizer   compute-sanitizer memcheck and racecheck on small cases (150 s)
 #   server      rlk-server with CUDA, called by the command and by the Python client (40 s)
@@ -39,14 +41,14 @@ sections=()
 while (($# > 0)); do
   case "$1" in
     --out) out="${2:?--out needs a folder}"; shift ;;
-    portable | norm | compare | resident | conditioning | law | bf16 | rest | sanitizer | server | checks | replay | torch | chain | bench | norm_bench | \
+    portable | norm | compare | resident | arena | conditioning | law | bf16 | rest | sanitizer | server | checks | replay | torch | chain | bench | norm_bench | \
       conditioning_bench | linear_bench) sections+=("$1") ;;
     -h | --help) sed -n '2,30s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     *) echo "run.sh: unknown section or option $1" >&2; exit 2 ;;
   esac
   shift
 done
-((${#sections[@]} > 0)) || sections=(portable norm compare resident conditioning law bf16 rest sanitizer server checks replay torch chain bench
+((${#sections[@]} > 0)) || sections=(portable norm compare resident arena conditioning law bf16 rest sanitizer server checks replay torch chain bench
   norm_bench conditioning_bench linear_bench)
 mkdir -p "$out" || exit 2
 export RLK_GOLDEN_DIR="$root/tests/golden"
@@ -103,6 +105,10 @@ section_resident() {
     "$1" --gtest_filter="GpuResident*"
     python3 "$2/resident_check.py" --bin "$3/bin" --python "$3/python" --out "$4"' \
     _ "$tests" "$here" "$root" "$out/resident.json"
+}
+section_arena() {
+  run arena 300 python3 -u "$here/arena_check.py" --bin "$root/bin" --python "$root/python" \
+    --out "$out/arena.json"
 }
 section_conditioning() {
   run conditioning 180 "$tests" --gtest_filter='*Linear*:*Mlp*:*Sinusoid*-*Bf16Gpu*'
@@ -202,7 +208,7 @@ results = {"commit": commit, "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gm
 for line in sys.stdin:
     name, seconds, result = line.rstrip("\n").split("\t")
     results["sections"][name] = {"seconds": int(seconds), "result": result}
-for name in ("bench", "norm_bench", "conditioning_bench", "linear_bench", "resident",
+for name in ("bench", "norm_bench", "conditioning_bench", "linear_bench", "resident", "arena",
              "server", "replay", "torch", "chain"):
     path = os.path.join(out, name + ".json")
     if name in results["sections"] and os.path.exists(path):
