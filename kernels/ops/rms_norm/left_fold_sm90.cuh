@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "kernels/device/bulk_copy_sm90.cuh"
+#include "kernels/device/named_barrier.cuh"
 #include "kernels/device/published.cuh"
 #include "kernels/device/tensor_copy_sm90.cuh"
 #include "kernels/ops/rms_norm/left_fold.cuh"
@@ -44,7 +45,6 @@ struct WideFold {
     // Column-major, so that the adding lane reads four rows at once.
     float terms[kBuffers][kColumns][kPitch];
     device::StageBarrier there[kStages], read[kStages];
-    device::StageBarrier whole[kBuffers], free[kBuffers];
   };
   static_assert(sizeof(X) == 2);
 
@@ -56,6 +56,12 @@ struct WideFold {
   __device__ __forceinline__ int Tiles() const {
     return static_cast<int>((s.rows + kTileRows - 1) / kTileRows);
   }
+  // The tile of terms is whole; its buffer may be written again.
+  using Barrier = device::NamedBarrier<32 + kMakers>;
+  __device__ __forceinline__ static Barrier Whole(int tile) { return {1 + tile % kBuffers}; }
+  __device__ __forceinline__ static Barrier Free(int tile) {
+    return {1 + kBuffers + tile % kBuffers};
+  }
   __device__ __forceinline__ static int FirstColumn() {
     return static_cast<int>(blockIdx.x) * kColumns;
   }
@@ -65,10 +71,6 @@ struct WideFold {
     for (int i = 0; i < kStages; ++i) {
       memory.there[i].Init(1);
       memory.read[i].Init(kMakers / 32);
-    }
-    for (int i = 0; i < kBuffers; ++i) {
-      memory.whole[i].Init(kMakers / 32);
-      memory.free[i].Init(1);
     }
     device::StageBarrier::FenceInit();
   }
@@ -125,22 +127,15 @@ struct WideFold {
       }
       __syncwarp();
       if (maker % 32 == 0) memory.read[stage].Arrive();
-      const int buffer = tile % kBuffers;
-      memory.free[buffer].Wait((tile / kBuffers & 1) ^ 1);
+      if (tile >= kBuffers) Free(tile).Wait();
 #pragma unroll
       for (int i = 0; i < kPerThread; ++i) {
-        float* to = &memory.terms[buffer][column][Row(maker, i)];
+        float* to = &memory.terms[tile % kBuffers][column][Row(maker, i)];
 #pragma unroll
         for (int e = 0; e < kGroup; ++e) to[e * kPitch] = c[i][e];
       }
-      __syncwarp();
-      if (maker % 32 == 0) memory.whole[buffer].Arrive();
+      Whole(tile).Arrive();
     }
-  }
-
-  // Whether the tile of terms is whole.
-  __device__ __forceinline__ bool Ready(int tile) const {
-    return memory.whole[tile % kBuffers].Test(tile / kBuffers & 1);
   }
 
   __device__ __forceinline__ void Add() {
@@ -149,17 +144,13 @@ struct WideFold {
     const bool inside = lane < kColumns && column < s.length;
     const int tiles = Tiles(), whole = static_cast<int>(s.rows / kTileRows);
     AddingLane adder(inside && p.carry != nullptr ? p.carry[column] : 0.0f);
-    memory.whole[0].Wait(0);
+    Whole(0).Wait();
     adder.Begin(memory.terms[0][lane_column]);
-    bool ready = Ready(1);
 #pragma unroll 1
     for (int tile = 0; tile < whole; ++tile) {
-      const int next = tile + 1, buffer = next % kBuffers;
-      if (!ready && next < tiles) memory.whole[buffer].Wait(next / kBuffers & 1);
-      ready = Ready(tile + 2);  // used after the tile: the chain does not stand
-      adder.AddTile<kTileRows>(memory.terms[buffer][lane_column]);
-      __syncwarp();
-      if (lane == 0) memory.free[tile % kBuffers].Arrive();
+      if (tile + 1 < tiles) Whole(tile + 1).Wait();
+      adder.AddTile<kTileRows>(memory.terms[(tile + 1) % kBuffers][lane_column]);
+      if (tile + kBuffers < tiles) Free(tile).Arrive();
     }
     if (whole < tiles) adder.AddRest(static_cast<int>(s.rows - int64_t{whole} * kTileRows));
     if (inside) StoreGradient<X>(p, s, column, adder.sum());
