@@ -43,7 +43,7 @@ while (($# > 0)); do
     --out) out="${2:?--out needs a folder}"; shift ;;
     portable | norm | compare | resident | arena | conditioning | law | bf16 | rest | sanitizer | server | checks | replay | torch | chain | bench | norm_bench | \
       conditioning_bench | linear_bench) sections+=("$1") ;;
-    -h | --help) sed -n '2,30s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h | --help) sed -n '2,32s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     *) echo "run.sh: unknown section or option $1" >&2; exit 2 ;;
   esac
   shift
