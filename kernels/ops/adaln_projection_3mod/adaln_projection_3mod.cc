@@ -135,8 +135,8 @@ std::vector<Variant> HostVariants(bool backward) {
   cpu.backend = Backend::kCpu;
   cpu.kernel = backward ? "adaln_backward_cpu" : "adaln_forward_cpu";
   cpu.launch = backward ? &LaunchAdalnBackwardCpu : &LaunchAdalnForwardCpu;
-  cpu.contracts = {{kPortableContract, ClaimLevel::kL1BatchInvariant},
-                   {kK128Contract, ClaimLevel::kL1BatchInvariant}};
+  cpu.contracts = {{kPortableContract, ClaimLevel::kL3Portable},
+                   {kK128Contract, ClaimLevel::kL3Portable}};
   Variant golden;
   golden.backend = Backend::kGolden;
   golden.kernel = backward ? "adaln_backward_golden" : "adaln_forward_golden";

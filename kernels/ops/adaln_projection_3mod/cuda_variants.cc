@@ -214,8 +214,12 @@ Variant MakeVariant(Backend backend, const char* kernel, LaunchFn launch,
   variant.kernel = kernel;
   for (const char* contract : {adaln::kPortableContract, adaln::kH3Contract}) {
     if (contract == adaln::kH3Contract && !offer_h3) continue;
-    variant.contracts.push_back(
-        {contract, ClaimLevel::kL1BatchInvariant, {90}, ClaimLevel::kL1BatchInvariant});
+    // CUDA's own SiLU, whose bits no other backend has.
+    const bool own = contract == adaln::kH3Contract;
+    variant.contracts.push_back({contract,
+                                 own ? ClaimLevel::kL1BatchInvariant : ClaimLevel::kL3Portable,
+                                 {90},
+                                 ClaimLevel::kL1BatchInvariant});
   }
   variant.capability_min = 80;
   variant.needs_step_law = true;

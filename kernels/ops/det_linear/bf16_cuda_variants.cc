@@ -75,23 +75,22 @@ Variant MakeVariant(Backend backend, const char* kernel, LaunchFn launch) {
   Variant variant;
   variant.backend = backend;
   variant.kernel = kernel;
-  variant.contracts = {{det_linear::kBf16Contract,
-                        ClaimLevel::kL1BatchInvariant,
-                        {90},
-                        ClaimLevel::kL1BatchInvariant}};
+  variant.contracts = {
+      {det_linear::kBf16Contract, ClaimLevel::kL3Portable, {90}, ClaimLevel::kL1BatchInvariant}};
   variant.capability_min = 80;
   variant.needs_step_law = true;
   variant.launch = launch;
   return variant;
 }
 
-// The variant for portable activations and that for silu_cuda.
+// The variant for portable activations and that for silu_cuda, whose bits no other backend has.
 void AddBoth(Variant variant, absl::Status (*portable)(const KernelArgs&),
              absl::Status (*silu_cuda)(const KernelArgs&), std::vector<Variant>& variants) {
   variant.applicable = portable;
   variants.push_back(variant);
   variant.kernel += "_silu_cuda";
   variant.applicable = silu_cuda;
+  variant.contracts.front().claim = ClaimLevel::kL1BatchInvariant;
   variants.push_back(std::move(variant));
 }
 

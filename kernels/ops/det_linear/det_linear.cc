@@ -280,8 +280,8 @@ std::vector<Variant> HostVariants(const MethodFacts& facts) {
   Variant bf16 = cpu;
   bf16.kernel = absl::StrCat("det_linear_bf16_", facts.kernel, "_cpu");
   bf16.launch = facts.bf16_cpu;
-  bf16.contracts = {{kBf16Contract, ClaimLevel::kL1BatchInvariant},
-                    {kK128Contract, ClaimLevel::kL1BatchInvariant}};
+  bf16.contracts = {{kBf16Contract, ClaimLevel::kL3Portable},
+                    {kK128Contract, ClaimLevel::kL3Portable}};
   Variant golden;
   golden.backend = Backend::kGolden;
   golden.kernel = absl::StrCat("det_linear_", facts.kernel, "_golden");

@@ -72,7 +72,7 @@ Variant K128CudaVariant(Kind kind) {
   Variant variant;
   variant.backend = Backend::kCudaSm90;
   variant.contracts = {
-      {kK128Contract, ClaimLevel::kL1BatchInvariant, {90}, ClaimLevel::kL1BatchInvariant}};
+      {kK128Contract, ClaimLevel::kL3Portable, {90}, ClaimLevel::kL1BatchInvariant}};
   variant.capability_min = variant.capability_max = 90;
   variant.needs_step_law = true;
   switch (kind) {
