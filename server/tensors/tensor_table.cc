@@ -20,7 +20,7 @@ absl::Status NoPrincipal(std::string_view field) {
   return MakeError(
       absl::StatusCode::kUnauthenticated,
       {Reason::kUnauthenticated, std::string(field), {}, "metadata rlk-session with a token"},
-      "resident tensors need a session");
+      "tensors on the server need a session");
 }
 
 absl::Status TensorBusy(std::string_view field, const char* why) {

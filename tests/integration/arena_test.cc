@@ -5,6 +5,7 @@
 
 #include "kernels/digest/digest.h"
 #include "tests/integration/arena_fixture.h"
+#include "tests/support/fake_gpu.h"
 
 namespace rlk::test {
 namespace {
@@ -192,6 +193,34 @@ TEST_F(ArenaTest, RefusesPlacesThatAreNotTheCallersToName) {
   const Client stranger = *Client::Connect(server_->tcp());
   EXPECT_EQ(stranger.Call(shared.Softcap(x, kElements)).status().code(),
             absl::StatusCode::kUnauthenticated);
+}
+
+// A client that cannot map what it was given says why, and gives it back.
+TEST_F(ArenaTest, AClientWithoutTheGpuGetsNoDeviceArena) {
+  server_.reset();
+  server::Options options = TestOptions();
+  options.unix_path = dir_.File("socket");
+  server::ServerHooks hooks;
+  hooks.devices = MakeFakeGpus({std::make_shared<FakeControl>()});
+  hooks.fill_registry = FillFakeGpuRegistry;
+  server_.emplace(options, std::move(hooks));
+  const Client client = *Client::Connect(address());
+  const auto refused = client.OpenArena(ArenaKind::kDevice, kMiB);
+  EXPECT_EQ(ReasonOf(refused.status()), Reason::kPlacementUnavailable) << refused.status();
+  EXPECT_EQ(SeriesValue(Scrape(server_->metrics()), "rlk_arena_bytes"), 0);
+  // Host arenas go to the GPU by its own copies.
+  const Shared shared(address());
+  const ArenaSlot x = *shared.in.Take(4000), y = *shared.out.Take(4000);
+  FillLogits(x.mutable_bytes());
+  CallRequest request = shared.Softcap(x, 1000);
+  Place("y", y.place(), request);
+  const auto on_gpu = shared.client.Call(request);
+  ASSERT_TRUE(on_gpu.ok()) << on_gpu.status();
+  EXPECT_EQ(on_gpu->report->device().uuid(), "fake-0");
+  const std::string bits = Bytes(y.bytes(), 4000);
+  request.options.set_backend("cpu");
+  ASSERT_TRUE(shared.client.Call(request).ok());
+  EXPECT_TRUE(Bytes(y.bytes(), 4000) == bits);
 }
 
 TEST_F(ArenaTest, BoundsAreRefusedByNameAndGiveWayAgain) {

@@ -105,7 +105,10 @@ void AddTensorCases(const TensorSpec& spec, std::vector<Wrong>& cases) {
   });
   add("a byte short", [](auto& t) { t.mutable_data()->pop_back(); });
   add("a byte long", [](auto& t) { t.mutable_data()->push_back('\0'); });
-  add("an arena", [](auto& t) { t.mutable_arena()->set_arena(std::string(16, 'a')); });
+  add(
+      "a tensor in an arena, without a session",
+      [](auto& t) { t.mutable_arena()->set_arena(std::string(16, 'a')); },
+      grpc::StatusCode::UNAUTHENTICATED);
   add(
       "a tensor that stays, without a session",
       [](auto& t) { t.mutable_resident()->set_id(std::string(16, 'a')); },

@@ -130,7 +130,7 @@ std::vector<Case<Request>> TensorCases(rlk::v1::Tensor* (Request::*tensor)(), co
       {"resident source", at([](auto& t) { t.mutable_resident()->set_id(std::string(16, 'a')); }),
        kNoSession, Reason::kUnauthenticated, field},
       {"arena source", at([](auto& t) { t.mutable_arena()->set_arena(std::string(16, 'a')); }),
-       kInvalid, Reason::kSourceNotSupported, field},
+       kNoSession, Reason::kUnauthenticated, field},
   };
   return cases;
 }

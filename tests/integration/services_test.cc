@@ -32,7 +32,7 @@ TEST(ServicesTest, GetInfoSaysWhatThisServerIs) {
   }
   EXPECT_TRUE(cpu);
   EXPECT_EQ(info.backends_size(), 5);
-  EXPECT_EQ(info.limits_size(), 26);
+  EXPECT_EQ(info.limits_size(), 30);
   for (const auto& limit : info.limits()) {
     EXPECT_GT(limit.value(), 0) << limit.name();
     EXPECT_FALSE(limit.meaning().empty());

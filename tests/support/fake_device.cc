@@ -1,5 +1,7 @@
 #include "tests/support/fake_device.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -302,6 +304,7 @@ class FakeDevice final : public server::Device {
     info_.uuid = options.uuid;
     info_.compute_capability = options.kind == DeviceKind::kCuda ? options.compute_capability : 0;
     residents_ = server::HostResidents::Make(info_, /*poison=*/true);
+    shared_ = server::HostResidents::Make(info_, /*poison=*/false);
   }
 
   const DeviceInfo& info() const override { return info_; }
@@ -318,11 +321,26 @@ class FakeDevice final : public server::Device {
     return server::MakeHostTransfer();
   }
   int64_t resident_bytes_in_use() const override { return residents_->bytes_in_use(); }
+  // Memory like that of residents, and a descriptor of something else.
+  absl::StatusOr<server::SharedMemory> AllocateShared(int64_t bytes) override {
+    server::SharedMemory made;
+    RLK_ASSIGN_OR_RETURN(made.memory, shared_->Allocate(bytes));
+    made.descriptor = server::OwnedFd(memfd_create("fake-gpu", MFD_CLOEXEC));
+    return made;
+  }
+  std::string sharing_problem() const override { return {}; }
+  int64_t shared_bytes_in_use() const override { return shared_->bytes_in_use(); }
+  // Counts what is locked.
+  absl::StatusOr<std::shared_ptr<const void>> LockPages(std::byte* data, int64_t) override {
+    control_->AddLocks(1);
+    return std::shared_ptr<const void>(
+        data, [control = control_](const void*) { control->AddLocks(-1); });
+  }
 
  private:
   std::shared_ptr<FakeControl> control_;
   DeviceInfo info_;
-  std::shared_ptr<server::HostResidents> residents_;
+  std::shared_ptr<server::HostResidents> residents_, shared_;
   bool runs_inline_;
 };
 

@@ -6,6 +6,7 @@
 // code.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -45,6 +46,9 @@ class FakeControl {
   int64_t busy_lanes_max() const;
   int64_t lanes_destroyed() const;
   bool sticky() const;
+  // Page-locks that are held.
+  int64_t locks() const { return locks_; }
+  void AddLocks(int64_t count) { locks_ += count; }
 
  private:
   friend class FakeLane;
@@ -66,6 +70,7 @@ class FakeControl {
   std::vector<int64_t> flips_;
   std::function<void(FakePoint, int64_t)> hook_;
   bool held_ = false, held_in_launch_ = false, sticky_ = false;
+  std::atomic<int64_t> locks_{0};
   int64_t busy_lanes_ = 0, busy_lanes_max_ = 0, lanes_destroyed_ = 0, launches_ = 0;
 };
 
