@@ -11,7 +11,7 @@ import time
 import ml_dtypes
 import numpy as np
 import pytest
-from conftest import PACKAGE
+from conftest import PACKAGE, Server
 
 import rlk
 
@@ -199,3 +199,40 @@ def test_arenas_leave_nothing_in_the_client(server):
     run(50)
     assert descriptors() <= before
     await_gauge(server, "rlk_arena_bytes", 0)
+
+
+@pytest.fixture
+def small_server(server_binary, tmp_path):
+    running = Server(server_binary, tmp_path, f"--arena-bytes-max={20 * MIB}")
+    yield running
+    assert running.stop() == 0
+
+
+def test_large_inputs_go_through_shared_memory_unseen(server):
+    x = np.random.default_rng(5).normal(0, 30, (1000, 1100)).astype(np.float32)
+    grad = np.ones_like(x)
+    with rlk.connect(server.tcp, timeout=60) as far, rlk.connect(server.unix, timeout=60) as near:
+        for view in (x, x.T, x[::-1], x[:, ::2]):
+            streamed, shared = far.call(FORWARD, x=view), near.call(FORWARD, x=view)
+            assert streamed.report.transports == ("resident",)
+            assert "host_arena" in shared.report.transports, shared.report.transports
+            assert shared.y.tobytes() == streamed.y.tobytes()
+        backward = "final_logit_softcap.backward"
+        streamed, shared = (c.call(backward, x=x, grad_y=grad) for c in (far, near))
+        assert shared.grad_x.tobytes() == streamed.grad_x.tobytes()
+        # Copies are in one arena, used again.
+        assert gauge(server, "rlk_arena_bytes") == 16 * MIB
+        assert near.tensors() == ()
+        with pytest.raises(rlk.InvalidArgumentError) as error:
+            near.call(FORWARD, x=x.astype(np.int64))
+        assert error.value.reason == "DTYPE_NOT_ALLOWED"
+        near.call(FORWARD, x=x)
+        assert gauge(server, "rlk_arena_bytes") == 16 * MIB
+
+
+def test_a_slower_way_than_was_promised_is_told(small_server):
+    with rlk.connect(small_server.unix, timeout=60) as client:
+        x = np.ones((6000, 1000), np.float32)
+        with pytest.warns(rlk.SlowerTransportWarning, match="arena_bytes_max"):
+            result = client.call(FORWARD, x=x)
+        assert result.report.transports == ("resident",) and result.y.shape == x.shape

@@ -24,6 +24,7 @@ from rlk._codec import CallResult
 from rlk._digest import digest, row_digests
 from rlk._checks import Gradients, Side
 from rlk._random import random_tensor
+from rlk._staging import SlowerTransportWarning
 from rlk.arena import Arena
 from rlk.client import (
     CallFuture,
@@ -92,6 +93,7 @@ __all__ = [
     "ResourceExhaustedError",
     "RlkError",
     "Side",
+    "SlowerTransportWarning",
     "Tls",
     "UnauthenticatedError",
     "UnavailableError",

@@ -111,6 +111,8 @@ def build_request(
 
 
 def _place_of(value: Any, client: Any) -> Optional[arena.Place]:
+    if isinstance(value, arena.Place):
+        return value
     arenas = getattr(client, "_arenas", None)
     return arenas.find(value) if arenas else None
 

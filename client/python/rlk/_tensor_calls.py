@@ -15,13 +15,10 @@ from typing import (
     Union,
 )
 
-from rlk import _codec, _session, resident
+from rlk import _codec, _session, _staging, resident
 from rlk._proto import tensor_service_pb2 as tensor_pb2
 from rlk.arena import Arena, Arenas
 from rlk.options import check_timeout
-
-# Inputs below this stay in the message of a call whose other inputs are uploaded.
-_UPLOAD_FROM = 64 << 10
 
 
 class TensorCalls:
@@ -31,6 +28,7 @@ class TensorCalls:
     _channel: Any
     _session: _session.SessionHolder
     _arenas: Arenas
+    _staging: _staging.Staging
 
     def _check_open(self) -> None:
         raise NotImplementedError
@@ -217,13 +215,20 @@ class TensorCalls:
     def _call_uploaded(
         self, method: str, options: Any, arguments: Dict[str, Any]
     ) -> _codec.CallResult:
-        """Puts the large tensors of a call on the server, for the call alone."""
+        """Brings the large tensors of a call to the server, for the call alone: through memory that
+        both share where there is some, and else in streams."""
+        staged = self._staging.stage(self, arguments)
+        if staged is not None:
+            try:
+                return self._call_once(self._request(method, options, staged.arguments))
+            finally:
+                self._staging.give_back(staged)
         uploaded: List[resident.Resident] = []
 
         def moved(value: Any) -> Any:
             if isinstance(value, (list, tuple)):
                 return [moved(item) for item in value]
-            if getattr(value, "nbytes", 0) < _UPLOAD_FROM or isinstance(value, resident.Resident):
+            if not _staging.is_large(value) or self._arenas.find(value) is not None:
                 return value
             uploaded.append(self.put(value, label="input of a call", verify=False))
             return uploaded[-1]

@@ -11,7 +11,7 @@ from typing import Any, Dict, Iterator, Mapping, Optional, Sequence, Tuple, Unio
 
 import grpc
 
-from rlk import _checks, _codec, _session
+from rlk import _checks, _codec, _session, _staging
 from rlk._channel import Route, Tls, Token
 from rlk._parity import ParityCalls
 from rlk._proto import parity_check_pb2, server_pb2
@@ -141,6 +141,7 @@ class Client(TensorCalls, ParityCalls):
         self._closed = False
         self._session = _session.SessionHolder(route, session, session_lease)
         self._arenas = Arenas()
+        self._staging = _staging.Staging()
         self.key: int = next(_keys)
         _clients[self.key] = self
 

@@ -1,0 +1,121 @@
+"""Large inputs of calls, copied once into memory that the server shares."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+
+import numpy as np
+
+from rlk import _tensors, resident
+from rlk.arena import Arena, Place
+from rlk.errors import FailedPreconditionError, RlkError
+
+# Inputs below this stay in the message of a call whose other inputs travel in another way.
+LARGE_BYTES = 64 << 10
+_ARENA_BYTES_MIN = 16 << 20
+_IDLE_MAX = 4
+# What a slot's size is rounded up to.
+_UNIT = 256
+
+
+class SlowerTransportWarning(UserWarning):
+    """A call's tensors travelled in a slower way than the server's capabilities promise."""
+
+
+class Staged(NamedTuple):
+    """The arguments of a call with the places of its large inputs."""
+
+    arguments: Dict[str, Any]
+    arena: Arena
+    # What keeps the slots.
+    arrays: List[np.ndarray]
+
+
+def is_large(value: Any) -> bool:
+    """Whether an argument is a tensor of the caller's that takes another way than the message."""
+    if isinstance(value, (resident.Resident, Place)):
+        return False
+    return getattr(value, "nbytes", 0) >= LARGE_BYTES
+
+
+class Staging:
+    """Arenas that are used by one call at a time. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._idle: List[Arena] = []
+        self._offered: Optional[bool] = None
+
+    def stage(self, client: Any, arguments: Dict[str, Any]) -> Optional[Staged]:
+        """Copies the large inputs; None where the server offers no host arenas to this client.
+
+        Where it offers them and has no room, that is said in a warning.
+        """
+        sources: List[Tuple[str, _tensors.Source]] = []
+
+        def look(name: str, value: Any) -> None:
+            for item in value if isinstance(value, (list, tuple)) else (value,):
+                if is_large(item) and client._arenas.find(item) is None:
+                    sources.append((name, _tensors.as_source(name, item)))
+
+        if not self._offers(client):
+            return None
+        for name, value in arguments.items():
+            look(name, value)
+        total = sum(-(-s.array.nbytes // _UNIT) * _UNIT for _, s in sources)
+        try:
+            arena = self._take(client, total)
+        except RlkError as error:
+            warnings.warn(f"streams are used: {error}", SlowerTransportWarning, stacklevel=4)
+            return None
+        arrays: List[np.ndarray] = []
+        remaining = iter(sources)
+
+        def moved(value: Any) -> Any:
+            if isinstance(value, (list, tuple)):
+                return [moved(item) for item in value]
+            if not is_large(value) or client._arenas.find(value) is not None:
+                return value
+            source = next(remaining)[1]
+            array = arena.empty(source.shape, source.array.dtype)
+            np.copyto(array, source.array)
+            arrays.append(array)
+            place = client._arenas.find(array)
+            return place._replace(torch_device=source.torch_device)
+
+        return Staged({name: moved(value) for name, value in arguments.items()}, arena, arrays)
+
+    def give_back(self, staged: Staged) -> None:
+        """The call is done."""
+        staged.arrays.clear()
+        with self._lock:
+            if len(self._idle) < _IDLE_MAX:
+                self._idle.append(staged.arena)
+                return
+        staged.arena.close()
+
+    def _offers(self, client: Any) -> bool:
+        if self._offered is None:
+            try:
+                client._session.require_side(client._message_call)
+                offered = {c.name: c.available for c in client.info().capabilities}
+                self._offered = offered.get("host_arena", False)
+            except FailedPreconditionError:
+                self._offered = False
+        return self._offered
+
+    def _take(self, client: Any, nbytes: int) -> Arena:
+        smaller: List[Arena] = []
+        with self._lock:
+            for arena in self._idle:
+                if arena.nbytes >= nbytes:
+                    self._idle.remove(arena)
+                    return arena
+            smaller, self._idle = self._idle, []
+        for arena in smaller:
+            arena.close()
+        size = max(_ARENA_BYTES_MIN, 1 << max(nbytes - 1, 0).bit_length())
+        made: Arena = client.arena(size, "input")
+        return made
