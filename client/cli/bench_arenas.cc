@@ -95,6 +95,13 @@ std::string Rate(int64_t bytes, double seconds) {
   return seconds > 0 ? Short(static_cast<double>(bytes) / seconds * 1e-9) : "";
 }
 
+// Nothing where the server's bounds leave no room for it.
+absl::StatusOr<std::optional<SlotCall>> Fitting(absl::StatusOr<SlotCall> call) {
+  if (absl::IsResourceExhausted(call.status())) return std::nullopt;
+  if (!call.ok()) return call.status();
+  return *std::move(call);
+}
+
 }  // namespace
 
 absl::StatusOr<ArenaWays> OfferedArenas(const client::Client& client) {
@@ -117,10 +124,10 @@ absl::StatusOr<ArenaRow> BenchArenas(const client::Client& client,
                                      int64_t bytes, double seconds) {
   std::optional<SlotCall> host, device;
   if (ways.host) {
-    RLK_ASSIGN_OR_RETURN(host, HostCall(client, bytes));
+    RLK_ASSIGN_OR_RETURN(host, Fitting(HostCall(client, bytes)));
   }
   if (ways.device) {
-    RLK_ASSIGN_OR_RETURN(device, DeviceCall(client, bytes));
+    RLK_ASSIGN_OR_RETURN(device, Fitting(DeviceCall(client, bytes)));
   }
   std::vector<double> empty_calls, snapshots, digests;
   const auto begin = Clock::now();

@@ -12,7 +12,7 @@
 
 namespace rlk::cli {
 
-// Medians in seconds; 0 where a way does not apply.
+// Medians in seconds; 0 where a way does not apply or the server has no room for it.
 struct ArenaRow {
   int64_t bytes = 0;
   // An empty unary call of a generated stub, of the same rounds.

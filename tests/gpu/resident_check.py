@@ -18,7 +18,8 @@ import tempfile
 import server_check
 
 FLAGS = [f"--{name}={8 << 30}" for name in
-         ("device-bytes-max", "resident-bytes-max", "session-resident-bytes-max")]
+         ("device-bytes-max", "resident-bytes-max", "session-resident-bytes-max",
+          "arena-bytes-max", "session-arena-bytes-max")]
 
 
 def bench(binary: str, address: str) -> dict:
