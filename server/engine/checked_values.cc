@@ -38,7 +38,6 @@ absl::Status TakeCopy(TensorArg& input, const FindDeviceFn& find_device) {
 
 absl::Status CheckValues(Job& job, const KernelArgs& args, const FindDeviceFn& find_device) {
   const MethodDecl& decl = job.method().decl;
-  if (decl.validate_values == nullptr) return absl::OkStatus();
   std::vector<TensorView> views(args.inputs.begin(), args.inputs.end());
   std::vector<Contiguous> held;
   for (size_t i = 0; i < views.size(); ++i) {

@@ -13,7 +13,7 @@ namespace rlk::server {
 
 using FindDeviceFn = std::function<absl::StatusOr<Device*>(const DeviceInfo&)>;
 
-// Runs the method's check, if it has one, on bytes that nobody else can write. Values are read
+// Runs the check of a method that has one, on bytes that nobody else can write. Values are read
 // once, into memory of this process, where their caller can still write them: the call's inputs are
 // that copy afterwards, so that a kernel gets what was checked. Those that lie on a GPU come to the
 // host for it and go back as inline ones do.

@@ -315,10 +315,12 @@ absl::StatusOr<Executor*> Engine::Impl::Choose(Job& job) const {
     RLK_RETURN_IF_ERROR(call.method->decl.validate(selected));
   }
   ResolveAttribute(*call.method, selected, job.checked.attributes);
-  RLK_RETURN_IF_ERROR(CheckValues(job, selected, [this](const DeviceInfo& device) {
-    absl::StatusOr<Executor*> executor = FindDevice(device.uuid, "options");
-    return executor.ok() ? absl::StatusOr<Device*>(&(*executor)->device()) : executor.status();
-  }));
+  if (call.method->decl.validate_values != nullptr) {
+    RLK_RETURN_IF_ERROR(CheckValues(job, selected, [this](const DeviceInfo& device) {
+      absl::StatusOr<Executor*> executor = FindDevice(device.uuid, "options");
+      return executor.ok() ? absl::StatusOr<Device*>(&(*executor)->device()) : executor.status();
+    }));
+  }
 
   const DeviceKind kind = BackendDevice(job.selection.variant->backend);
   if (pinned != nullptr && pinned->device().info().kind != kind) {

@@ -289,14 +289,12 @@ absl::Status SideSocket::CheckMode() const {
 
 void SideSocket::Drop(int descriptor) {
   const auto found = connections_.find(descriptor);
-  // Whose memory goes: that may take a while.
-  if (found->second.session != nullptr) {
-    worker_.Post([sessions = context_.sessions, session = std::move(found->second.session)] {
-      sessions->End(session);
-    });
-  }
+  const std::shared_ptr<Session> session = std::move(found->second.session);
   connections_.erase(found);
   close(descriptor);
+  if (session == nullptr) return;
+  // Whose memory goes: that may take a while.
+  worker_.Post([sessions = context_.sessions, session] { sessions->End(session); });
 }
 
 }  // namespace rlk::server

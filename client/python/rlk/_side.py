@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from typing import Optional, Tuple
+from typing import List, Optional, Tuple
 
 from google.protobuf.message import DecodeError
 
@@ -49,7 +49,7 @@ class SideConnection:
         with self._lock:
             if self._socket is None:
                 raise UnavailableError("the connection to the side socket is closed")
-            received = []
+            received: List[int] = []
             try:
                 self._socket.send(request.SerializeToString())
                 data, received, _, _ = socket.recv_fds(self._socket, _PACKET_BYTES_MAX, 1)

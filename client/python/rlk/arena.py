@@ -177,7 +177,7 @@ class Arena:
         assert self._pages is not None
         # Not a plain slice: its base, to which views refer, would be that of all slots.
         root = np.frombuffer(
-            memoryview(self._pages)[slot.offset : slot.offset + slot.nbytes], dtype=np.uint8
+            self._pages.data[slot.offset : slot.offset + slot.nbytes], dtype=np.uint8
         )
         weakref.finalize(root, self._free, slot.generation).atexit = False
         return root[:nbytes].view(element).reshape(sizes)
