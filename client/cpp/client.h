@@ -103,6 +103,9 @@ struct CallResult {
   std::vector<std::pair<std::string, ResidentTensor>> residents = {};
   // Outputs that the request placed in slots.
   std::vector<std::pair<std::string, PlacedTensor>> placed = {};
+  // Why the call's tensors travelled in a slower way than the server's capabilities promise; empty
+  // where they did not.
+  std::string slower = {};
   Report report;
 
   // The output of that name; null when it is not there.
@@ -150,7 +153,8 @@ class Client {
 
   // Calls and waits. Errors of the request that need no server (unknown method, input or
   // attribute) are found before anything is sent. What is too large for a message travels in
-  // streams: such inputs are uploaded for the call, such outputs downloaded after it.
+  // another way: such inputs are copied into memory that the server shares with this client, where
+  // it offers that, and else uploaded for the call; such outputs are downloaded after it.
   absl::StatusOr<CallResult> Call(const CallRequest& request) const;
 
   // Starts the call. Streams are not used: a message above the inline limit is refused
@@ -223,7 +227,12 @@ class Client {
   absl::StatusOr<const wire::MethodBinding*> FindMethod(const std::string& method) const;
 
  private:
+  friend class Staging;
   struct Impl;
+  // Whether the client's session is held by the server's side socket; opens it if there is none.
+  bool HoldsSideSocket() const;
+  absl::StatusOr<CallResult> CallLarge(const wire::MethodBinding& method,
+                                       const CallRequest& request) const;
   absl::StatusOr<CallResult> CallInline(const wire::MethodBinding& method,
                                         const CallRequest& request) const;
   absl::Status FetchMoved(const MethodSignature& signature, CallResult& result) const;

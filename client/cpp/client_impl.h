@@ -14,6 +14,7 @@
 
 #include "client/cpp/client.h"
 #include "client/cpp/session.h"
+#include "client/cpp/staging.h"
 #include "rlk/v1/parity.grpc.pb.h"
 #include "rlk/v1/server.grpc.pb.h"
 #include "rlk/v1/tensor_service.grpc.pb.h"
@@ -32,6 +33,7 @@ struct Client::Impl {
   std::unique_ptr<rlk::v1::TensorService::Stub> tensors;
   std::unique_ptr<rlk::v1::ParityService::Stub> parity;
   std::unique_ptr<rlk::v1::SessionService::Stub> sessions;
+  std::unique_ptr<Staging> staging = std::make_unique<Staging>();
   // Last: it makes calls when it goes.
   std::unique_ptr<SessionHolder> session;
 

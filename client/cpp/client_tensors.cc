@@ -231,12 +231,24 @@ absl::StatusOr<CallResult> Client::Call(const CallRequest& request) const {
       result = CallInline(*method, request);
     }
   } else {
-    CallRequest smaller = request;
-    UploadedInputs uploaded(*this);
-    RLK_RETURN_IF_ERROR(uploaded.Upload(smaller.inputs, smaller.timeout));
-    result = CallInline(*method, smaller);
+    result = CallLarge(*method, request);
   }
   if (result.ok()) RLK_RETURN_IF_ERROR(FetchMoved(method->signature, *result));
+  return result;
+}
+
+bool Client::HoldsSideSocket() const { return impl_->session->RequireSide().ok(); }
+
+absl::StatusOr<CallResult> Client::CallLarge(const wire::MethodBinding& method,
+                                             const CallRequest& request) const {
+  CallRequest smaller = request;
+  std::string problem;
+  RLK_ASSIGN_OR_RETURN(const auto staged, impl_->staging->Stage(*this, smaller, &problem));
+  if (staged) return CallInline(method, smaller);
+  UploadedInputs uploaded(*this);
+  RLK_RETURN_IF_ERROR(uploaded.Upload(smaller.inputs, smaller.timeout));
+  absl::StatusOr<CallResult> result = CallInline(method, smaller);
+  if (result.ok()) result->slower = std::move(problem);
   return result;
 }
 

@@ -1,4 +1,5 @@
 // Arenas of this host by the C++ client: bits, captures, references, bounds.
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <optional>
@@ -193,6 +194,39 @@ TEST_F(ArenaTest, RefusesPlacesThatAreNotTheCallersToName) {
   const Client stranger = *Client::Connect(server_->tcp());
   EXPECT_EQ(stranger.Call(shared.Softcap(x, kElements)).status().code(),
             absl::StatusCode::kUnauthenticated);
+}
+
+// The caller passes tensors, and the client picks the way; one that is slower than was promised is
+// told.
+TEST_F(ArenaTest, LargeInputsGoThroughSharedMemoryUnseen) {
+  Limits limits;
+  limits.arena_bytes_max = 20 * kMiB;
+  Start(limits);
+  const Client near = *Client::Connect(address()), far = *Client::Connect(server_->tcp());
+  for (const int64_t rows : {int64_t{600}, int64_t{3000}, int64_t{6000}, int64_t{600}}) {
+    client::Tensor x = *client::Tensor::Allocate(DType::kF32, std::vector<int64_t>{rows, 1024});
+    FillLogits(x.mutable_bytes());
+    CallRequest request{.method = "final_logit_softcap.forward"};
+    // Transposed in memory: a view, brought over as what it spans.
+    request.inputs = {{"x",
+                       {.dtype = DType::kF32,
+                        .shape = {1024, rows},
+                        .strides = Dims{1, 1024},
+                        .data = x.bytes().data()}}};
+    const auto shared = near.Call(request), streamed = far.Call(request);
+    ASSERT_TRUE(shared.ok()) << shared.status();
+    ASSERT_TRUE(streamed.ok()) << streamed.status();
+    EXPECT_EQ(ComputeDigest(shared->Output("y")->view()),
+              ComputeDigest(streamed->Output("y")->view()));
+    const bool fits = rows < 6000;
+    const auto& transports = shared->report->transports();
+    EXPECT_EQ(std::count(transports.begin(), transports.end(), "host_arena"), fits ? 1 : 0);
+    EXPECT_EQ(shared->slower.find("arena_bytes_max") != std::string::npos, !fits) << rows;
+    EXPECT_EQ(streamed->slower, "");
+    EXPECT_EQ(streamed->report->transports(0), "resident");
+  }
+  EXPECT_EQ(SeriesValue(Scrape(server_->metrics()), "rlk_arena_bytes"), 16 * kMiB);
+  EXPECT_TRUE(near.ListTensors()->empty());
 }
 
 // A client that cannot map what it was given says why, and gives it back.

@@ -227,8 +227,16 @@ TEST_F(MessageTest, DecodesRepliesIntoOwnedTensors) {
   response.mutable_y()->set_shape(0, int64_t{1} << 40);
   EXPECT_EQ(decode(response.SerializeAsString()).status().code(), absl::StatusCode::kInternal);
   response.mutable_y()->set_shape(0, 2);
-  response.mutable_y()->mutable_arena();
+  response.mutable_y()->clear_source();
   EXPECT_EQ(decode(response.SerializeAsString()).status().code(), absl::StatusCode::kInternal);
+  response.mutable_y()->mutable_arena()->set_generation(9);
+  const auto placed = decode(response.SerializeAsString());
+  ASSERT_TRUE(placed.ok()) << placed.status();
+  EXPECT_TRUE(placed->outputs.empty());
+  ASSERT_EQ(placed->placed.size(), 1u);
+  EXPECT_EQ(placed->placed[0].first, "y");
+  EXPECT_EQ(placed->placed[0].second.place.generation(), 9u);
+  EXPECT_EQ(placed->placed[0].second.shape, Dims({2}));
   response.mutable_y()->mutable_resident()->set_id("0123456789abcdef");
   response.mutable_y()->mutable_resident()->set_generation(3);
   const auto resident = decode(response.SerializeAsString());
