@@ -191,6 +191,7 @@ absl::Status Server::Impl::MakeEngine(const Options& options, DeviceSet set,
   metrics->SetConnectionsRefused(ConnectionsRefused);
   metrics->SetMemoryLimits({.device = options.limits.device_bytes_max,
                             .resident = options.limits.resident_bytes_max,
+                            .arena = options.limits.arena_bytes_max,
                             .queue = options.limits.queue_bytes_max});
   engine->set_on_device_lost([this](const DeviceInfo& info) { OnDeviceLost(info); });
   return absl::OkStatus();

@@ -199,7 +199,8 @@ ROWS = [
                 graph("Part of its bound", RATIO,
                       (recorded("instance_device_kind:rlk_memory:ratio"),
                        "{{instance}} {{kind}} {{device}}"),
-                      about="Alert above 90 %. Of each GPU, of resident tensors, of the queue."),
+                      about="Alert above 90 %. Of each GPU, of resident tensors, of "
+                            "arenas, of the queue."),
                 graph("Process", BYTES,
                       (gauge("process_resident_memory_bytes", "instance", labels='job="rlk"'),
                        "{{instance}} in RAM"),

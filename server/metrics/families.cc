@@ -340,8 +340,8 @@ void Families::AddDevices(const std::vector<DeviceInfo>& infos) {
   }
   auto& limits = GaugeFamily(registry, "rlk_memory_limit_bytes",
                              "Bounds of memory: of what the server takes of each GPU, of resident "
-                             "tensors, of the payload that waits for a device.");
-  constexpr std::array<const char*, 3> kLimits = {"device", "resident", "queue"};
+                             "tensors, of arenas, of the payload that waits for a device.");
+  constexpr std::array<const char*, 4> kLimits = {"device", "resident", "arena", "queue"};
   for (size_t i = 0; i < kLimits.size(); ++i) {
     memory_limits[i] = &limits.Add({{"kind", kLimits[i]}});
   }

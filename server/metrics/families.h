@@ -99,7 +99,7 @@ struct Families {
   prometheus::Gauge* resident_bytes = nullptr;
   prometheus::Gauge* arena_bytes = nullptr;
   // In the order of Metrics::MemoryLimits.
-  std::array<prometheus::Gauge*, 3> memory_limits = {};
+  std::array<prometheus::Gauge*, 4> memory_limits = {};
   // Null where the reason is of the other kind.
   std::array<prometheus::Counter*, kReasonCount> admission_rejections = {};
   std::array<prometheus::Counter*, kReasonCount> contract_rejections = {};

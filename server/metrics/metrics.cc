@@ -206,7 +206,8 @@ void Metrics::SetHoldings(std::function<Holdings()> holdings) {
 }
 
 void Metrics::SetMemoryLimits(const MemoryLimits& limits) {
-  const std::array<int64_t, 3> values = {limits.device, limits.resident, limits.queue};
+  const std::array<int64_t, 4> values = {limits.device, limits.resident, limits.arena,
+                                         limits.queue};
   for (size_t i = 0; i < values.size(); ++i) {
     impl_->families.memory_limits[i]->Set(static_cast<double>(values[i]));
   }

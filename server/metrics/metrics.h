@@ -64,9 +64,9 @@ class Metrics final : public Observer {
     int64_t resident_bytes = 0, arena_bytes = 0, host_arena_bytes = 0;
   };
   void SetHoldings(std::function<Holdings()> holdings);
-  // Bounds of what a GPU, resident tensors, and the calls that wait for a device may hold.
+  // Bounds of what a GPU, resident tensors, arenas, and the calls that wait for a device may hold.
   struct MemoryLimits {
-    int64_t device = 0, resident = 0, queue = 0;
+    int64_t device = 0, resident = 0, arena = 0, queue = 0;
   };
   void SetMemoryLimits(const MemoryLimits& limits);
   // A drain has begun, and has to be over by then.

@@ -260,6 +260,8 @@ TEST(MetricsTest, DrainAndLimitsAreTold) {
   EXPECT_EQ(SeriesValue(before, "rlk_memory_limit_bytes{kind=\"resident\"}"), 12345678);
   EXPECT_EQ(SeriesValue(before, "rlk_memory_limit_bytes{kind=\"device\"}"),
             static_cast<double>(options.limits.device_bytes_max));
+  EXPECT_EQ(SeriesValue(before, "rlk_memory_limit_bytes{kind=\"arena\"}"),
+            static_cast<double>(Limits().arena_bytes_max));
   EXPECT_EQ(SeriesValue(before, "rlk_memory_limit_bytes{kind=\"queue\"}"),
             static_cast<double>(options.limits.queue_bytes_max));
   const double now = static_cast<double>(time(nullptr));
