@@ -141,10 +141,15 @@ absl::StatusOr<bool> Tls::Refresh() {
   absl::StatusOr<Contents> now = Read();
   const bool same =
       now.ok() == seen_.ok() && (now.ok() ? *now == *seen_ : now.status() == seen_.status());
-  if (same) return false;
+  // What could not be used is tried again: a certificate becomes valid while its file stays as it
+  // is.
+  if (same && (refused_.ok() || !now.ok())) return false;
   seen_ = std::move(now);
   RLK_RETURN_IF_ERROR(seen_.status());
-  RLK_RETURN_IF_ERROR(Use(*seen_));
+  const absl::Status used = Use(*seen_);
+  if (same && used == refused_) return false;
+  refused_ = used;
+  RLK_RETURN_IF_ERROR(used);
   return true;
 }
 

@@ -34,7 +34,8 @@ class Tls {
   absl::Time expires() const { return expires_; }
 
   // Reads the files again: true where they have changed and are in use now (by new connections,
-  // within a second). An error leaves those before in use; it comes once for each change.
+  // within a second). An error leaves those before in use; it comes once for each change. What was
+  // refused, as a certificate that is not valid yet, is in use as soon as it can be.
   absl::StatusOr<bool> Refresh();
 
  private:
@@ -50,6 +51,8 @@ class Tls {
   const TlsFiles files_;
   // Of the last look, good or bad. One thread.
   absl::StatusOr<Contents> seen_ = Contents();
+  // Why those are not in use.
+  absl::Status refused_;
   absl::Time expires_;
   std::shared_ptr<Authorities> authorities_ = std::make_shared<Authorities>();
   std::unique_ptr<Published> certificate_, key_, client_authorities_;

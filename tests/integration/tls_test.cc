@@ -167,6 +167,26 @@ TEST(TlsTest, ChangedFilesAreForNewConnections) {
   EXPECT_TRUE(Forward(before).ok()) << "connections that are open stay";
 }
 
+TEST(TlsTest, ACertificateIsTakenWhenItBecomesValid) {
+  constexpr char kOk[] = "rlk_credential_reloads_total{file=\"certificates\",result=\"ok\"}";
+  constexpr char kError[] = "rlk_credential_reloads_total{file=\"certificates\",result=\"error\"}";
+  TlsServer server;
+  // Of an authority whose clock is ahead. On a machine that stands still until it is valid, no
+  // error is counted: another one then takes its place.
+  const Authority next("next authority");
+  for (int64_t ahead = 5; server.Value(kError) == 0; ahead *= 2) {
+    const PemPair later = next.Issue({.name = "server",
+                                      .alternative_names = {"DNS:localhost", "IP:127.0.0.1"},
+                                      .begins_seconds = ahead,
+                                      .use = CertificateRequest::Use::kServer});
+    const double taken = server.Value(kOk);
+    WriteFile(server.File("key"), later.key);
+    WriteFile(server.File("cert"), later.certificate, 0644);
+    Await([&] { return server.Value(kOk) > taken; });
+  }
+  Await([&] { return Forward(TlsChannel(server.target(), {.authority = next.pem()})).ok(); });
+}
+
 TEST(TlsTest, ChangedAuthoritiesAreForNewConnections) {
   constexpr char kOk[] = "rlk_credential_reloads_total{file=\"certificates\",result=\"ok\"}";
   TlsServer server(Callers().pem());
