@@ -3,7 +3,11 @@
 #include <grpc/support/log.h>
 
 #include <atomic>
+#include <map>
+#include <mutex>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "google/protobuf/stubs/logging.h"
 
@@ -12,6 +16,47 @@ namespace {
 
 // gRPC's hook takes a plain function, so the logger needs one place that it can see.
 std::atomic<const Logger*> routed_logger = nullptr;
+
+// When each place had its last line. There are as many as gRPC has calls of its log.
+class Places {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  void Forget(Clock::time_point (*now)()) {
+    const std::lock_guard lock(mutex_);
+    now_ = now;
+    last_.clear();
+  }
+
+  // How many lines this one stands for; none where it is to be left out.
+  std::optional<int64_t> Admit(std::string_view file, int line) {
+    constexpr std::chrono::seconds kInterval{10};
+    const std::lock_guard lock(mutex_);
+    const Clock::time_point now = now_();
+    auto [place, fresh] = last_.try_emplace({std::string(file), line}, Last{now, 0});
+    Last& last = place->second;
+    ++last.lines;
+    if (!fresh && now - last.time < kInterval) return std::nullopt;
+    last.time = now;
+    return std::exchange(last.lines, 0);
+  }
+
+ private:
+  struct Last {
+    Clock::time_point time;
+    // Since then.
+    int64_t lines;
+  };
+  std::mutex mutex_;
+  Clock::time_point (*now_)() = Clock::now;           // guarded by mutex_
+  std::map<std::pair<std::string, int>, Last> last_;  // guarded by mutex_
+};
+
+// Never destroyed: gRPC's threads may outlive every static.
+Places& AllPlaces() {
+  static Places& places = *new Places;
+  return places;
+}
 
 void LogLine(gpr_log_func_args* args) {
   const Logger* logger = routed_logger.load(std::memory_order_acquire);
@@ -23,8 +68,15 @@ void LogLine(gpr_log_func_args* args) {
   if (const size_t slash = file.rfind('/'); slash != std::string_view::npos) {
     file.remove_prefix(slash + 1);
   }
-  logger->Log(level, args->message,
-              {{"source", "grpc"}, {"file", file}, {"line", static_cast<int64_t>(args->line)}});
+  const auto line = static_cast<int64_t>(args->line);
+  if (level == LogLevel::kDebug) {
+    logger->Log(level, args->message, {{"source", "grpc"}, {"file", file}, {"line", line}});
+    return;
+  }
+  if (const std::optional<int64_t> lines = AllPlaces().Admit(file, args->line)) {
+    logger->Log(level, args->message,
+                {{"source", "grpc"}, {"file", file}, {"line", line}, {"lines", *lines}});
+  }
 }
 
 // What protobuf says of bytes that a caller sent: it must not break the lines of JSON.
@@ -40,7 +92,8 @@ void ProtobufLine(google::protobuf::LogLevel severity, const char*, int line,
 
 }  // namespace
 
-void RouteGrpcLog(const Logger* logger) {
+void RouteGrpcLog(const Logger* logger, std::chrono::steady_clock::time_point (*now)()) {
+  AllPlaces().Forget(now);
   routed_logger.store(logger, std::memory_order_release);
   google::protobuf::SetLogHandler(ProtobufLine);
   gpr_set_log_function(LogLine);

@@ -1,23 +1,30 @@
 // The status map and the trace context apart from a server.
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <grpc/support/log.h>
 #include <netinet/in.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <fstream>
 #include <iterator>
 #include <map>
 #include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_split.h"
 #include "kernels/core/limits.h"
 #include "kernels/core/status.h"
 #include "server/provenance.h"
 #include "server/rpc/call_counter.h"
 #include "server/rpc/connection_bound.h"
+#include "server/rpc/grpc_log.h"
 #include "server/rpc/status_map.h"
 #include "server/rpc/trace_context.h"
 #include "tests/integration/fixture.h"
@@ -118,6 +125,53 @@ TEST(ConnectionBoundTest, CountsWhatIsRefusedAndLogsTheFirst) {
   }
   server::BoundConnections(Limits().connections_max);
   close(fd);
+}
+
+std::chrono::steady_clock::time_point log_time;
+
+// Whoever connects and fails makes gRPC log: that must not fill the disk.
+TEST(GrpcLogTest, EachPlaceHasALineAtMostEveryTenSeconds) {
+  const int fd = memfd_create("log", MFD_CLOEXEC);
+  const server::Logger logger(server::LogLevel::kInfo, fd);
+  gpr_set_log_verbosity(GPR_LOG_SEVERITY_ERROR);
+  server::RouteGrpcLog(&logger, [] { return log_time; });
+  const auto here = [](const char* text) {
+    gpr_log("src/core/rpc_parts_test_here.cc", 7, GPR_LOG_SEVERITY_ERROR, "%s", text);
+  };
+  here("first");
+  for (int i = 0; i < 100; ++i) here("left out");
+  gpr_log("src/core/rpc_parts_test_here.cc", 8, GPR_LOG_SEVERITY_ERROR, "another place");
+  log_time += std::chrono::seconds(9);
+  here("left out");
+  log_time += std::chrono::seconds(1);
+  here("second");
+  here("left out");
+  log_time += std::chrono::seconds(10);
+  here("third");
+  gpr_log("src/core/rpc_parts_test_here.cc", 9, GPR_LOG_SEVERITY_INFO, "below the level");
+  server::RouteGrpcLog(nullptr);
+  here("nobody logs any more");
+
+  std::string text(static_cast<size_t>(lseek(fd, 0, SEEK_CUR)), '\0');
+  ASSERT_EQ(pread(fd, text.data(), text.size(), 0), static_cast<ssize_t>(text.size()));
+  close(fd);
+  std::vector<std::string> lines;
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    // gRPC's threads may log meanwhile.
+    if (absl::StrContains(line, "rpc_parts_test_here.cc")) lines.emplace_back(line);
+  }
+  const struct {
+    const char* message;
+    int64_t lines;
+  } expected[] = {{"first", 1}, {"another place", 1}, {"second", 102}, {"third", 2}};
+  ASSERT_EQ(lines.size(), std::size(expected)) << text;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    SCOPED_TRACE(lines[i]);
+    EXPECT_NE(lines[i].find(std::string("\"message\":\"") + expected[i].message + "\""),
+              std::string::npos);
+    EXPECT_NE(lines[i].find("\"lines\":" + std::to_string(expected[i].lines) + "}"),
+              std::string::npos);
+  }
 }
 
 TEST(ConnectionBoundTest, AProcessWithoutDescriptorsWaitsInsteadOfGivingUp) {
