@@ -65,8 +65,9 @@ ABSL_FLAG(int64_t, watchdog_ms, 30000,
           "A kernel that runs longer takes its device out of rotation");
 ABSL_FLAG(int64_t, keepalive_ms, 60000,
           "A connection that was silent so long is asked whether its peer is still there");
-ABSL_FLAG(int64_t, keepalive_timeout_ms, 20000,
-          "How long a peer has to answer before its connection is closed");
+ABSL_FLAG(
+    int64_t, keepalive_timeout_ms, 20000,
+    "How long a peer has to answer, and to end its handshake, before its connection is closed");
 ABSL_FLAG(std::string, record, "",
           "New file that takes down the calls and the digests of their tensors; empty for none");
 ABSL_FLAG(std::string, record_tensors, "false",

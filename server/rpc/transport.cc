@@ -26,6 +26,9 @@ void ConfigureTransport(const Transport& transport, grpc::ServerBuilder& builder
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
                              static_cast<int>(transport.keepalive_timeout_ms));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  // Until TLS and HTTP/2 have greeted, no keepalive asks.
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
+                             static_cast<int>(transport.keepalive_timeout_ms));
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10000);
   // A client may run ahead of the reader by one chunk. What gRPC would grow the window to by
   // itself, it holds for each of many uploads at once.

@@ -85,6 +85,8 @@ TEST(RobustnessTest, ConnectionsWhosePeerDoesNotAnswerAreClosed) {
     const char* name;
     std::string bytes;
   } cases[] = {
+      {"before the preface", ""},
+      {"in the preface", Preface().substr(0, 10)},
       {"after the preface", Preface()},
       {"in a frame", Preface() + call.substr(0, call.size() - 50)},
       {"with a request that does not end",
