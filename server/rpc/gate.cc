@@ -30,6 +30,7 @@ std::optional<std::string_view> TokenOf(std::string_view header) {
 }
 
 // The most precise name of a certificate, with its kind, so that no kind can pass for another.
+// Empty where it has none.
 std::string CertificateName(const grpc::AuthContext& peer) {
   constexpr std::array<std::pair<const char*, const char*>, 3> kNames = {
       {{"uri:", GRPC_PEER_URI_PROPERTY_NAME},
@@ -37,7 +38,8 @@ std::string CertificateName(const grpc::AuthContext& peer) {
        {"cn:", GRPC_X509_CN_PROPERTY_NAME}}};
   for (const auto& [kind, property] : kNames) {
     const std::vector<grpc::string_ref> values = peer.FindPropertyValues(property);
-    if (!values.empty()) return kind + std::string(values[0].data(), values[0].size());
+    if (values.empty() || values[0].empty()) continue;
+    return kind + std::string(values[0].data(), values[0].size());
   }
   return "";
 }
@@ -81,7 +83,13 @@ absl::StatusOr<std::shared_ptr<Account>> Gate::ByCertificate(
   if (peer == nullptr || peer->FindPropertyValues(GRPC_X509_PEM_CERT_PROPERTY_NAME).empty()) {
     return Refuse(context, CredentialRefusal::kCertificateMissing, "certificate", "absent");
   }
-  return rules_.accounts->Get(CertificateName(*peer));
+  // All that have none would be one account.
+  const std::string name = CertificateName(*peer);
+  if (name.empty()) {
+    return Refuse(context, CredentialRefusal::kCertificateOther, "certificate",
+                  "one without a URI, a DNS name and a common name");
+  }
+  return rules_.accounts->Get(name);
 }
 
 absl::Status Gate::Refuse(const grpc::ServerContextBase& context, CredentialRefusal why,

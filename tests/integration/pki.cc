@@ -59,8 +59,10 @@ X509* NewCertificate(const std::string& name, EVP_PKEY* key, int64_t begins, int
   X509_gmtime_adj(X509_getm_notBefore(certificate), static_cast<long>(begins));
   X509_gmtime_adj(X509_getm_notAfter(certificate), static_cast<long>(ends));
   X509_set_pubkey(certificate, key);
-  X509_NAME_add_entry_by_txt(X509_get_subject_name(certificate), "CN", MBSTRING_UTF8,
-                             reinterpret_cast<const unsigned char*>(name.c_str()), -1, -1, 0);
+  // Without a name it is an organisation's.
+  X509_NAME_add_entry_by_txt(
+      X509_get_subject_name(certificate), name.empty() ? "O" : "CN", MBSTRING_UTF8,
+      reinterpret_cast<const unsigned char*>(name.empty() ? "somebody" : name.c_str()), -1, -1, 0);
   return certificate;
 }
 

@@ -8,6 +8,7 @@
 namespace rlk::test {
 
 struct CertificateRequest {
+  // The common name; empty: none.
   std::string name = "caller";
   // Subject alternative names, as OpenSSL spells them: "DNS:localhost", "IP:127.0.0.1", "URI:...".
   std::vector<std::string> alternative_names = {};

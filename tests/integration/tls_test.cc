@@ -125,6 +125,17 @@ TEST(TlsTest, ACertificateIsAnAccount) {
   EXPECT_TRUE(open({}, "x").ok());
   EXPECT_EQ(FactsOf(open({}, "x")).reason, "SESSIONS_EXHAUSTED");
   EXPECT_TRUE(open({}, "host").ok()) << "a common name is no host name";
+
+  // Without a name there is no account, and strangers do not share one.
+  double refused = 0;
+  for (const std::vector<std::string>& names :
+       {std::vector<std::string>{}, {"email:a@example.org"}, {"IP:10.0.0.1"}}) {
+    SCOPED_TRACE(names.empty() ? "no name at all" : names[0]);
+    const grpc::Status status = open(names, "");
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAUTHENTICATED);
+    EXPECT_EQ(FactsOf(status).reason, "UNAUTHENTICATED");
+    EXPECT_EQ(server.Refused("certificate_other"), ++refused);
+  }
 }
 
 TEST(TlsTest, WithTokensTooBothAreNeeded) {
