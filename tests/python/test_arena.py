@@ -237,3 +237,22 @@ def test_a_slower_way_than_was_promised_is_told(small_server):
         with pytest.warns(rlk.SlowerTransportWarning, match="arena_bytes_max"):
             result = client.call(FORWARD, x=x)
         assert result.report.transports == ("resident",) and result.y.shape == x.shape
+
+
+def test_torch_tensors_of_the_same_memory_go_by_their_place(client):
+    torch = pytest.importorskip("torch")
+    x = client.arena(MIB).empty((64, 100), "f32")
+    tensor = torch.from_numpy(x).normal_()
+    for view in (tensor, tensor.t(), tensor[::2, 3:], tensor[5].expand(4, 100)):
+        result = client.call(FORWARD, x=view)
+        assert "host_arena" in result.report.transports
+        plain = client.call(FORWARD, x=view.clone())
+        assert torch.equal(result.y, plain.y) and result.y.device.type == "cpu"
+    # Large ones are brought over and come back as torch's.
+    large = torch.randn(1000, 1000, dtype=torch.float64).to(torch.bfloat16).repeat(2, 1)
+    result = client.call(FORWARD, x=large)
+    assert "host_arena" in result.report.transports
+    assert torch.equal(result.y[:1000], client.call(FORWARD, x=large[:1000]).y)
+    with pytest.raises(rlk.InvalidArgumentError) as error:
+        client.call("final_logit_softcap.backward", x=tensor, grad_y=np.ones((64, 100), np.float32))
+    assert error.value.reason == "SOURCE_NOT_SUPPORTED"
