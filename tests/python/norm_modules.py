@@ -53,6 +53,19 @@ class GatedRMSNorm(Norm):
         return (self.normed(x) * (self.offset + self.weight.to(F32)) * act).to(x.dtype)
 
 
+class HiddenRMSNorm(Norm):
+    """One class for two conventions: which one, only a private attribute and a function say."""
+
+    def __init__(self, width, offset, activation=None):
+        super().__init__(width)
+        self._offset = offset
+        self.act = activation or torch.nn.functional.silu
+
+    def forward(self, x, gate):
+        y = self.normed(x) * (self._offset + self.weight.to(F32))
+        return (y * self.act(gate.to(F32))).to(x.dtype)
+
+
 # (module, contract, weight_offset, activation, pairs of dtypes that it may be called with)
 MAPPED = {
     "llama": (LlamaLikeRMSNorm, "rms_norm/hf-v1", 0.0, None, 3),

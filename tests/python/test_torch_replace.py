@@ -21,6 +21,7 @@ from norm_modules import (  # noqa: E402
     DtypeEpsRMSNorm,
     GatedCastRMSNorm,
     GemmaLikeRMSNorm,
+    HiddenRMSNorm,
     LlamaLikeRMSNorm,
     OlmoLikeRMSNorm,
 )
@@ -306,12 +307,34 @@ def test_hooks_and_keywords_reach_the_module(client):
             model[0](*args, **kwargs)
 
 
+def test_modules_of_one_class_are_looked_at_by_all_that_they_hold(client):
+    """A private attribute or a function makes another convention of the same class."""
+    norms = [
+        with_weight(HiddenRMSNorm(WIDTH, offset, activation))
+        for offset in (0.0, 1.0)
+        for activation in (torch.nn.functional.silu, torch.sigmoid)
+    ]
+    model = torch.nn.ModuleList(norms)
+    x, gate = make(4, WIDTH), make(4, WIDTH, seed=1)
+    own = [norm(x, gate) for norm in model]
+    found = [one.attributes for one in rlk.torch.replace(model, client).replacements]
+    assert [(one["weight_offset"], one["activation"]) for one in found] == [
+        (0.0, "silu"), (0.0, "sigmoid"), (1.0, "silu"), (1.0, "sigmoid")
+    ]
+    for norm, y in zip(model, own):
+        torch.testing.assert_close(norm(x, gate), y, rtol=2e-5, atol=1e-6)
+
+
 class Changed:
     """Ways to make a replaced module compute something that its own forward would not."""
 
     @staticmethod
     def eps(module):
         module.eps = 1e-5
+
+    @staticmethod
+    def private(module):
+        module._limit = 2.0
 
     @staticmethod
     def forward(module):
@@ -326,12 +349,14 @@ class Changed:
     "change,error,text",
     [
         (Changed.eps, rlk.FailedPreconditionError, "eps was 1e-06"),
+        (Changed.private, rlk.FailedPreconditionError, "_limit was 1.0"),
         (Changed.forward, rlk.FailedPreconditionError, "runs on a server"),
         (Changed.dtype, rlk.InvalidArgumentError, "float32 with float64"),
     ],
 )
 def test_a_change_that_the_server_would_not_see_is_refused(client, change, error, text):
     module = OlmoLikeRMSNorm(8)
+    module._limit = 1.0
     rlk.torch.replace(torch.nn.ModuleList([module]), client)
     with pytest.raises(error, match=text):
         change(module)

@@ -32,6 +32,9 @@ _SHARE_MAX = 0.02
 _RELATIVE_F32 = 2e-5
 _RELATIVE_GRADIENT = 2e-4
 _ELEMENTS_MIN = 8192
+# What every module has, and how transformers remembers that it has initialised one.
+_OF_EVERY_MODULE = frozenset(vars(torch.nn.Module())) | {"_is_hf_initialized"}
+_PLAIN = (type(None), bool, int, float, str, torch.dtype)
 
 
 class Convention(NamedTuple):
@@ -101,15 +104,30 @@ class _Probe(NamedTuple):
         return [self.x] if self.gate is None else [self.x, self.gate]
 
 
+def _own_attributes(module: torch.nn.Module) -> Dict[str, Any]:
+    """The attributes that a module's class gave it, private ones too: any of them may decide what
+    its forward computes."""
+    return {name: value for name, value in vars(module).items() if name not in _OF_EVERY_MODULE}
+
+
 def watched(module: torch.nn.Module) -> Dict[str, Any]:
-    """The plain attributes that a module's forward may depend on."""
-    return {
-        name: value
-        for name, value in vars(module).items()
-        if name != "training"
-        and not name.startswith("_")
-        and (value is None or isinstance(value, (bool, int, float, str, torch.dtype)))
-    }
+    """The plain ones of the attributes that a module's forward may depend on."""
+    own = _own_attributes(module)
+    return {name: value for name, value in own.items() if isinstance(value, _PLAIN)}
+
+
+def kind(module: torch.nn.Module) -> Tuple[Any, ...]:
+    """Equal for two modules with one weight only if they compute the same function: of one class
+    and width, with equal plain attributes, and the very same functions and objects. For as long as
+    both modules live."""
+    return (
+        type(module),
+        module.weight.shape[0],
+        *(
+            (name, type(value), value if isinstance(value, _PLAIN) else id(value))
+            for name, value in sorted(_own_attributes(module).items())
+        ),
+    )
 
 
 def find(

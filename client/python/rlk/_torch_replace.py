@@ -202,8 +202,7 @@ class _Plan:
                 "it must have one weight of one dimension and nothing else; it has "
                 + (", ".join(names + [name for name, _ in module.named_buffers()]) or "none")
             )
-        plain = tuple(_torch_convention.watched(module).items())
-        key = (type(module), module.weight.shape[0], plain)
+        key = _torch_convention.kind(module)
         if key not in self._known:
             try:
                 self._known[key] = _torch_convention.find(
