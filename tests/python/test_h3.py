@@ -10,6 +10,7 @@ import jsonschema
 import numpy as np
 import pytest
 from conftest import Server, find_server
+from google.protobuf import json_format
 
 import rlk
 from rlk import h3, reporting
@@ -198,12 +199,18 @@ def test_evidence_about_the_model_refuses_made_up_weights(client, serving, root,
     with pytest.raises(rlk.FailedPreconditionError) as refused:
         check(client, manifest, real_weights=True)
     assert refused.value.reason == "SYNTHETIC_WEIGHTS"
-    # A manifest that hides it: the files say it too.
+    # A manifest that hides it: its sizes are not those of the model, and the files say it too.
     hidden = type(manifest)()
     hidden.CopyFrom(manifest)
     hidden.synthetic = ""
-    with pytest.raises(rlk.FailedPreconditionError) as refused:
+    with pytest.raises(rlk.InvalidArgumentError) as refused:
         check(client, hidden, real_weights=True)
+    assert refused.value.field == "w1.shape (time_embedder.linear_1.weight)"
+    assert refused.value.allowed == "[5376, 256]"
+    bias = next(entry.tensor for entry in manifest.tensors if entry.role == "b1")
+    expected = {"dtype": "f32", "shape": tuple(bias.shape), "sha256": bias.sha256}
+    with pytest.raises(rlk.FailedPreconditionError) as refused:
+        client.load(f"weights/{bias.path}", {bias.key: expected})
     assert refused.value.reason == "SYNTHETIC_WEIGHTS"
     words = ("--weights", root / "h3.json", "--folder", "weights", "--server", serving.tcp)
     done = command("chain", "h3", *words, "--real-weights", "--json", code=2)
@@ -218,6 +225,37 @@ def test_refuses_manifests_that_are_none(tmp_path, text):
     path.write_text(text)
     with pytest.raises(rlk.InvalidArgumentError):
         h3.load_manifest(path)
+
+
+@pytest.mark.parametrize("case", ["swapped", "another dtype", "another shape", "no dimensions"])
+def test_both_clients_refuse_what_contradicts_itself(serving, tmp_path, manifest, case):
+    """Before anything is loaded, and naming the same field."""
+    changed = type(manifest)()
+    changed.CopyFrom(manifest)
+    entries = {entry.role: entry for entry in changed.tensors}
+    if case == "swapped":
+        entries["w1"].role, entries["w2"].role = "w2", "w1"
+        field = "b1.shape (time_embedder.linear_1.bias)"
+    elif case == "another dtype":
+        entries["w2"].tensor.dtype = entries["bias"].tensor.dtype
+        field = "w2.dtype (time_embedder.linear_2.weight)"
+    elif case == "another shape":
+        entries["b2"].tensor.shape[0] += 1
+        field = "b2.shape (time_embedder.linear_2.bias)"
+    else:
+        del entries["w1"].tensor.shape[:]
+        field = "w1.shape (time_embedder.linear_1.weight)"
+    with rlk.connect(serving.tcp, timeout=60) as client:
+        with pytest.raises(rlk.InvalidArgumentError) as refused:
+            h3.load_weights(client, changed, folder="weights")
+    assert refused.value.reason == "FILE_MISMATCH" and refused.value.field == field
+    path = tmp_path / "changed.json"
+    path.write_text(json_format.MessageToJson(changed))
+    with pytest.raises(rlk.InvalidArgumentError):
+        h3.load_manifest(path)
+    words = ("--weights", path, "--folder", "weights", "--server", serving.tcp, "--json")
+    done = command("chain", "h3", *words, code=2)
+    assert json.loads(done.stdout)["error"]["field"] == field
 
 
 def test_the_command_refuses_by_name(serving, root):

@@ -19,6 +19,7 @@ VIEWS = ("shift_msa", "scale_msa", "gate_msa", "shift_mlp", "scale_mlp", "gate_m
 _FORMAT = "rlk-weights-v1"
 _MODEL = "minimax-h3"
 ROLES = ("w1", "b1", "w2", "b2", "weight", "bias")
+_SIZES = (256, 5376, 2688, 5376)  # of the model: channels, hidden, embedding, width
 _UPLOAD_FROM = 64 << 10
 
 
@@ -120,7 +121,8 @@ class Run(NamedTuple):
 
 def load_manifest(path: Union[str, "os.PathLike[str]"]) -> weights_pb2.WeightsManifest:
     """The manifest of a file that ``rlk weights prepare`` wrote. InvalidArgumentError where it is
-    none, or does not name each role once."""
+    none, does not name each role once, or gives one another dtype or shape than the model (of
+    made-up weights, than the others) has."""
     with open(path, encoding="utf-8") as file:
         text = file.read()
     try:
@@ -143,13 +145,44 @@ def _check_manifest(manifest: weights_pb2.WeightsManifest) -> None:
         ("tensors", ", ".join(roles), ", ".join(sorted(ROLES))),
     ):
         if value != allowed:
-            raise InvalidArgumentError(
-                f"{field}: {value!r} is not allowed; allowed: {allowed}",
-                reason="FILE_MISMATCH",
-                field=field,
-                value=value,
-                allowed=allowed,
-            )
+            raise _mismatch(field, value, allowed)
+    by_role = {entry.role: entry.tensor for entry in manifest.tensors}
+    for role, (dtype, shape) in _expected(manifest).items():
+        tensor = by_role[role]
+        for what, found, wanted in (
+            ("dtype", _dtypes.NAMES.get(tensor.dtype, "none"), dtype),
+            ("shape", str(list(tensor.shape)), str(shape)),
+        ):
+            if found != wanted:
+                raise _mismatch(f"{role}.{what} ({tensor.key})", found, wanted)
+
+
+def _mismatch(field: str, value: str, allowed: str) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"{field}: {value!r} is not allowed; allowed: {allowed}",
+        reason="FILE_MISMATCH",
+        field=field,
+        value=value,
+        allowed=allowed,
+    )
+
+
+def _expected(manifest: weights_pb2.WeightsManifest) -> Dict[str, Tuple[str, List[int]]]:
+    """Dtype and shape of each role: those of the model, or, of made-up weights, those that fit
+    w1 [hidden, channels], w2 [embedding, hidden] and weight [18 width, embedding]."""
+    shapes = {entry.role: [*entry.tensor.shape, 0, 0] for entry in manifest.tensors}
+    channels, hidden, embedding, width = _SIZES
+    if manifest.synthetic:
+        hidden, channels = shapes["w1"][:2]
+        embedding, width = shapes["w2"][0], shapes["weight"][0] // 18
+    return {
+        "w1": ("F32", [hidden, channels]),
+        "b1": ("F32", [hidden]),
+        "w2": ("F32", [embedding, hidden]),
+        "b2": ("F32", [embedding]),
+        "weight": ("BF16", [18 * width, embedding]),
+        "bias": ("BF16", [18 * width]),
+    }
 
 
 def load_weights(
