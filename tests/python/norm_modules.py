@@ -252,6 +252,8 @@ REFUSED = {
     "no eps": (NoEpsRMSNorm, "one attribute must be its eps"),
     "two eps": (TwoEpsRMSNorm, "it has eps, variance_epsilon"),
     "eps of 0": (ZeroEpsRMSNorm, "eps is 0.0"),
+    "infinite eps": (lambda width: OlmoLikeRMSNorm(width, float("inf")), "eps is inf"),
+    "eps that FP32 has not": (lambda width: OlmoLikeRMSNorm(width, 1e-60), "eps is 1e-60"),
     "torch's eps of the dtype": (DtypeEpsRMSNorm, "eps is None"),
     "no weight": (WeightlessRMSNorm, "it has none"),
     "a bias": (BiasedRMSNorm, "it has weight, bias"),

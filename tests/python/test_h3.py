@@ -228,7 +228,7 @@ def test_refuses_manifests_that_are_none(tmp_path, text):
 
 
 @pytest.mark.parametrize("case", ["swapped", "another dtype", "another shape", "no dimensions"])
-def test_both_clients_refuse_what_contradicts_itself(serving, tmp_path, manifest, case):
+def test_a_manifest_that_contradicts_itself(serving, tmp_path, manifest, case):
     """Before anything is loaded, and naming the same field."""
     changed = type(manifest)()
     changed.CopyFrom(manifest)

@@ -19,7 +19,7 @@ from rlk import _torch_norm, _torch_operator
 from rlk.client import Client
 from rlk.errors import InvalidArgumentError
 
-_F32, _F16, _BF16 = torch.float32, torch.float16, torch.bfloat16
+_F64, _F32, _F16, _BF16 = torch.float64, torch.float32, torch.float16, torch.bfloat16
 # (dtype of x, dtype of weight): a convention is that of the first three; it may have the others.
 _SAME_DTYPES = ((_BF16, _BF16), (_F32, _F32), (_F16, _F16))
 _MIXED_DTYPES = ((_BF16, _F32), (_F16, _F32))
@@ -198,9 +198,14 @@ def _eps(module: torch.nn.Module) -> float:
         raise Mismatch(
             f"{name} is None: torch then takes the epsilon of the dtype (0.0078 in BF16); set it"
         )
-    if not isinstance(eps, (int, float)) or isinstance(eps, bool) or not eps > 0:
-        raise Mismatch(f"{name} is {eps!r}; it must be a number above 0")
+    if not isinstance(eps, (int, float)) or isinstance(eps, bool) or not _in_fp32(eps):
+        raise Mismatch(f"{name} is {eps!r}; it must be a number above 0, in FP32 too")
     return float(eps)
+
+
+def _in_fp32(eps: float) -> bool:
+    rounded = float(torch.tensor(float(eps), dtype=_F64).to(_F32))
+    return 0 < rounded < float("inf")
 
 
 def _parameters(module: torch.nn.Module) -> Tuple[str, ...]:
