@@ -286,6 +286,19 @@ def test_profiles_find_the_row_the_column_and_the_size(client):
     assert columns[3]["elements"] == 999 and columns[3]["mismatched"] == 1
 
 
+def test_profiles_of_scalars_and_of_errors_without_a_number(client):
+    """A scalar is the tensor that was compared; errors that FP64 has not are unknown."""
+    x, y = np.float32(1), np.float32(1.5)
+    chapter = of(client.compare(x, y), left=x, right=y)
+    assert [row["max_abs"] for row in chapter["profile"]["rows"]] == [0.5]
+    x = np.array([[1e308, 0], [1e200, 0]])
+    y = np.array([[-1e308, 0], [-1e200, 0]])
+    first, second = of(client.compare(x, y), left=x, right=y)["profile"]["rows"]
+    assert (first["elements"], first["max_abs"], first["root_mean_square"]) == (2, None, None)
+    assert second["max_abs"] == 2e200
+    assert second["root_mean_square"] == pytest.approx(2e200 / 2**0.5)
+
+
 def test_positions_follow_masks_and_sequences(client):
     rollout = -np.ones(10, np.float32)
     trainer = rollout.copy()

@@ -36,7 +36,7 @@ def _check(field: str, array: np.ndarray, said: Dict[str, Any]) -> None:
     if said["shape"] is not None and list(array.shape) != said["shape"]:
         raise _other(field, str(list(array.shape)), str(said["shape"]), "another shape")
     if said["digest"] is not None:
-        digest = _digest.digest(np.ascontiguousarray(array))
+        digest = _digest.digest(np.ascontiguousarray(array).reshape(array.shape))
         if digest != said["digest"]:
             raise _other(field, digest, said["digest"], "another tensor")
 
@@ -46,6 +46,17 @@ def _edges(size: int) -> np.ndarray:
     return np.unique(np.linspace(0, size, min(size, BINS) + 1).astype(np.int64))
 
 
+def _max_and_rms(sizes: np.ndarray) -> Tuple[Optional[float], Optional[float]]:
+    """None where there are no elements, or FP64 has no number for an error."""
+    largest = float(sizes.max()) if sizes.size else float("inf")
+    if largest == float("inf"):
+        return None, None
+    if largest == 0:
+        return 0.0, 0.0
+    scaled = sizes / largest  # squares of large errors have no number either
+    return largest, largest * float(np.sqrt(np.mean(scaled * scaled)))
+
+
 def _bins(errors: np.ndarray, different: Optional[np.ndarray]) -> List[Dict[str, Any]]:
     """Along the first axis. Elements that are not finite on both sides are NaN and left out."""
     found = []
@@ -53,13 +64,14 @@ def _bins(errors: np.ndarray, different: Optional[np.ndarray]) -> List[Dict[str,
     for first, end in zip(edges[:-1], edges[1:]):
         part = np.abs(errors[first:end])
         part = part[~np.isnan(part)]
+        largest, rms = _max_and_rms(part)
         found.append(
             {
                 "first": int(first),
                 "last": int(end - 1),
                 "elements": int(part.size),
-                "max_abs": float(part.max()) if part.size else None,
-                "root_mean_square": float(np.sqrt(np.mean(part * part))) if part.size else None,
+                "max_abs": largest,
+                "root_mean_square": rms,
                 "mismatched": None if different is None else int(different[first:end].sum()),
             }
         )
@@ -85,7 +97,8 @@ def tensors(comparison: Dict[str, Any], left: Any, right: Any) -> Dict[str, Any]
     wide = [np.asarray(array).astype(np.float64) for array in flat]
     finite = np.isfinite(wide[0]) & np.isfinite(wide[1])
     errors = np.full(finite.shape, np.nan)
-    np.subtract(wide[0], wide[1], out=errors, where=finite)
+    with np.errstate(over="ignore"):  # such errors are unknown
+        np.subtract(wide[0], wide[1], out=errors, where=finite)
     return {
         "rows": _bins(errors, different),
         "columns": _bins(errors.T, None if different is None else different.T),
