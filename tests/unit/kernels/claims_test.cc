@@ -90,7 +90,11 @@ std::string Problem(const json& evidence, const json& row) {
     for (const std::string section : evidence.at("sections")) {
       if (Text(results, {"sections", section, "result"}) != "passed") return section;
     }
-    std::string capability = Text(results, {"bench", "provenance", "compute_capability"});
+    std::string capability;
+    for (const char* bench : {"bench", "norm_bench", "conditioning_bench", "linear_bench"}) {
+      if (capability.empty())
+        capability = Text(results, {bench, "provenance", "compute_capability"});
+    }
     capability.erase(std::remove(capability.begin(), capability.end(), '.'), capability.end());
     const std::string wanted = row.at("compute_capability");
     // A host's claim holds against the GPU of the run, whichever it is.
