@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "google/protobuf/stubs/logging.h"
+#include "server/log/line_bound.h"
 
 namespace rlk::server {
 namespace {
@@ -20,36 +21,24 @@ std::atomic<const Logger*> routed_logger = nullptr;
 // When each place had its last line. There are as many as gRPC has calls of its log.
 class Places {
  public:
-  using Clock = std::chrono::steady_clock;
+  using Clock = LineBound::Clock;
 
   void Forget(Clock::time_point (*now)()) {
     const std::lock_guard lock(mutex_);
     now_ = now;
-    last_.clear();
+    lines_.clear();
   }
 
   // How many lines this one stands for; none where it is to be left out.
   std::optional<int64_t> Admit(std::string_view file, int line) {
-    constexpr std::chrono::seconds kInterval{10};
     const std::lock_guard lock(mutex_);
-    const Clock::time_point now = now_();
-    auto [place, fresh] = last_.try_emplace({std::string(file), line}, Last{now, 0});
-    Last& last = place->second;
-    ++last.lines;
-    if (!fresh && now - last.time < kInterval) return std::nullopt;
-    last.time = now;
-    return std::exchange(last.lines, 0);
+    return lines_[{std::string(file), line}].Admit(now_());
   }
 
  private:
-  struct Last {
-    Clock::time_point time;
-    // Since then.
-    int64_t lines;
-  };
   std::mutex mutex_;
-  Clock::time_point (*now_)() = Clock::now;           // guarded by mutex_
-  std::map<std::pair<std::string, int>, Last> last_;  // guarded by mutex_
+  Clock::time_point (*now_)() = Clock::now;                 // guarded by mutex_
+  std::map<std::pair<std::string, int>, LineBound> lines_;  // guarded by mutex_
 };
 
 // Never destroyed: gRPC's threads may outlive every static.

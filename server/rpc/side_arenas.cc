@@ -27,12 +27,11 @@ absl::StatusOr<ArenaKind> KindOf(rlk::v1::ArenaKind kind) {
 }
 
 absl::Status Open(const rlk::v1::OpenArenaRequest& request, const std::shared_ptr<Session>& session,
-                  ArenaStore& arenas, MayBeMapped may_be_mapped, OwnedFd* descriptor,
+                  ArenaStore& arenas, std::shared_ptr<const ArenaPeer> peer, OwnedFd* descriptor,
                   rlk::v1::OpenArenaResponse& response) {
   RLK_ASSIGN_OR_RETURN(const ArenaKind kind, KindOf(request.kind()));
-  RLK_ASSIGN_OR_RETURN(
-      OpenedArena opened,
-      arenas.Open(session, kind, request.bytes(), request.device_uuid(), std::move(may_be_mapped)));
+  RLK_ASSIGN_OR_RETURN(OpenedArena opened, arenas.Open(session, kind, request.bytes(),
+                                                       request.device_uuid(), std::move(peer)));
   response.set_arena(opened.id);
   response.set_bytes(opened.bytes);
   response.set_device_uuid(opened.device_uuid);
@@ -53,12 +52,12 @@ bool TakesLong(const SideRequest& request) {
 
 absl::StatusOr<SideReply> AnswerArena(const SideRequest& request,
                                       const std::shared_ptr<Session>& session, ArenaStore& arenas,
-                                      MayBeMapped may_be_mapped, OwnedFd* descriptor) {
+                                      std::shared_ptr<const ArenaPeer> peer, OwnedFd* descriptor) {
   SideReply reply;
   switch (request.request_case()) {
     case SideRequest::kOpenArena:
-      RLK_RETURN_IF_ERROR(Open(request.open_arena(), session, arenas, std::move(may_be_mapped),
-                               descriptor, *reply.mutable_open_arena()));
+      RLK_RETURN_IF_ERROR(Open(request.open_arena(), session, arenas, std::move(peer), descriptor,
+                               *reply.mutable_open_arena()));
       return reply;
     case SideRequest::kCloseArena:
       RLK_RETURN_IF_ERROR(arenas.Close(*session, request.close_arena().arena()));

@@ -18,7 +18,8 @@ bool TakesLong(const rlk::v1::SideRequest& request);
 // The reply, and in `descriptor` what goes with it.
 absl::StatusOr<rlk::v1::SideReply> AnswerArena(const rlk::v1::SideRequest& request,
                                                const std::shared_ptr<Session>& session,
-                                               ArenaStore& arenas, MayBeMapped may_be_mapped,
+                                               ArenaStore& arenas,
+                                               std::shared_ptr<const ArenaPeer> peer,
                                                OwnedFd* descriptor);
 
 }  // namespace rlk::server

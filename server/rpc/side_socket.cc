@@ -4,7 +4,6 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -26,6 +25,10 @@ namespace {
 
 constexpr size_t kPacketBytesMax = 4096;
 constexpr int kBacklog = 64;
+// A connection holds room for a session, which it has to open within this time.
+constexpr std::chrono::seconds kOpenWithin{5};
+// How often connections without a session are looked for.
+constexpr int kIdleCheckMs = 1000;
 
 std::string ErrorReply(const absl::Status& status) {
   rlk::v1::SideReply reply;
@@ -46,17 +49,10 @@ absl::Status CannotListen(const std::string& path) {
                          "cannot listen: " + std::string(strerror(errno)));
 }
 
-// The kernel's handle of a process; invalid where it has none or the process is not to be seen from
-// here (another PID namespace).
-OwnedFd OpenProcess(pid_t pid) {
-  return OwnedFd(pid > 0 ? static_cast<int>(syscall(SYS_pidfd_open, pid, 0)) : -1);
-}
-
-// A process's handle becomes readable when it ends.
-bool Runs(const OwnedFd& process) {
-  if (process.get() < 0) return false;
-  pollfd ended = {process.get(), POLLIN, 0};
-  return poll(&ended, 1, 0) == 0;
+absl::Status SessionEnded() {
+  return MakeError(absl::StatusCode::kUnauthenticated,
+                   {Reason::kUnauthenticated, "request", {}, "a session that has not ended"},
+                   "the session has ended");
 }
 
 // False where the peer does not read its answers: it is given up.
@@ -141,7 +137,8 @@ void SideSocket::Serve() {
     for (const auto& [descriptor, connection] : connections_) {
       if (!connection.busy) waiting.push_back({descriptor, POLLIN, 0});
     }
-    if (poll(waiting.data(), waiting.size(), -1) < 0) continue;
+    const int timeout_ms = connections_.empty() ? -1 : kIdleCheckMs;
+    if (poll(waiting.data(), waiting.size(), timeout_ms) < 0) continue;
     if (waiting[0].revents != 0) TakeFinished();
     {
       const std::lock_guard lock(mutex_);
@@ -156,6 +153,7 @@ void SideSocket::Serve() {
       if (found == connections_.end() || found->second.busy) continue;
       if (!Receive(descriptor, found->second)) Drop(descriptor);
     }
+    EndIdle();
   }
 }
 
@@ -177,6 +175,16 @@ bool SideSocket::Admits(uint32_t uid) const {
   return uid == geteuid() || std::find(uids_.begin(), uids_.end(), uid) != uids_.end();
 }
 
+// No user takes the room of another.
+bool SideSocket::HasRoom(uint32_t uid) const {
+  const int64_t all = context_.limits.sessions_max;
+  const auto users = static_cast<int64_t>(uids_.size()) + 1;
+  const int64_t own =
+      std::count_if(connections_.begin(), connections_.end(),
+                    [uid](const auto& entry) { return entry.second.process->uid() == uid; });
+  return static_cast<int64_t>(connections_.size()) < all && own < std::max<int64_t>(all / users, 1);
+}
+
 void SideSocket::Accept() {
   const int descriptor =
       static_cast<int>(accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
@@ -189,24 +197,47 @@ void SideSocket::Accept() {
   ucred peer = {};
   socklen_t size = sizeof(peer);
   const bool known = getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0;
-  const bool room = static_cast<int64_t>(connections_.size()) < context_.limits.sessions_max;
-  if (known && Admits(peer.uid) && room) {
-    Connection& connection = connections_[descriptor];
-    connection.uid = peer.uid;
-    connection.process = std::make_shared<const OwnedFd>(OpenProcess(peer.pid));
+  const bool admitted = known && Admits(peer.uid);
+  const std::shared_ptr<const SideProcess> process =
+      admitted && HasRoom(peer.uid) ? processes_.Find(peer.pid, peer.uid) : nullptr;
+  if (process == nullptr) {
+    Refuse(descriptor, peer.uid, admitted);
+    close(descriptor);
     return;
   }
+  Connection& connection = connections_[descriptor];
+  connection.opened = Clock::now();
+  connection.process = process;
+}
+
+void SideSocket::Refuse(int descriptor, uint32_t uid, bool admitted) {
   const absl::Status refused =
-      room ? MakeError(absl::StatusCode::kPermissionDenied,
-                       {Reason::kPermissionDenied, "uid", std::to_string(peer.uid),
-                        std::to_string(geteuid()) + ", and those of --side-uids"},
-                       "the side socket serves the server's own user")
-           : MakeError(absl::StatusCode::kResourceExhausted,
-                       {Reason::kSessionsExhausted, {}, {}, {}, 1000},
-                       "too many connections are open");
+      admitted ? MakeError(absl::StatusCode::kResourceExhausted,
+                           {Reason::kSessionsExhausted, {}, {}, {}, 1000},
+                           "too many connections are open")
+               : MakeError(absl::StatusCode::kPermissionDenied,
+                           {Reason::kPermissionDenied, "uid", std::to_string(uid),
+                            std::to_string(geteuid()) + ", and those of --side-uids"},
+                           "the side socket serves the server's own user");
   (void)Send(descriptor, ErrorReply(refused), -1);
-  logger_->Warning("side socket refused", {{"uid", static_cast<int64_t>(peer.uid)}});
-  close(descriptor);
+  if (const auto lines = (admitted ? full_ : foreign_).Admit(Clock::now())) {
+    logger_->Warning("side socket refused", {{"uid", static_cast<int64_t>(uid)},
+                                             {"reason", std::string(refused.message())},
+                                             {"lines", *lines}});
+  }
+}
+
+// Those that never opened a session, or whose session was ended by a call.
+void SideSocket::EndIdle() {
+  const Clock::time_point now = Clock::now();
+  std::vector<int> over;
+  for (const auto& [descriptor, connection] : connections_) {
+    if (connection.busy) continue;
+    const bool idle = connection.session == nullptr ? now - connection.opened >= kOpenWithin
+                                                    : connection.session->ended();
+    if (idle) over.push_back(descriptor);
+  }
+  for (const int descriptor : over) Drop(descriptor);
 }
 
 bool SideSocket::Receive(int descriptor, Connection& connection) {
@@ -221,6 +252,10 @@ bool SideSocket::Receive(int descriptor, Connection& connection) {
                     Reason::kMessageTooLarge, "packet", std::to_string(got) + " bytes",
                     std::to_string(kPacketBytesMax) + " bytes", "the packet is too large")),
                 -1);
+  }
+  if (connection.session != nullptr && connection.session->ended()) {
+    (void)Send(descriptor, ErrorReply(SessionEnded()), -1);
+    return false;
   }
   absl::StatusOr<rlk::v1::SideRequest> request = Parse({packet, static_cast<size_t>(got)});
   if (!request.ok()) return Send(descriptor, ErrorReply(request.status()), -1);
@@ -243,7 +278,7 @@ std::string SideSocket::Answer(const rlk::v1::SideRequest& request, Connection& 
                                       "open_session, once and first",
                                       "the packet asks for nothing new"));
   }
-  auto session = context_.sessions->OpenHeld(connection.uid);
+  auto session = context_.sessions->OpenHeld(connection.process->uid());
   if (!session.ok()) return ErrorReply(session.status());
   connection.session = *std::move(session);
   *reply.mutable_open_session() = DescribeSession(context_, *connection.session);
@@ -259,8 +294,7 @@ void SideSocket::AnswerLater(int descriptor, rlk::v1::SideRequest request, Conne
     if (const absl::Status mode = CheckMode(); !mode.ok()) {
       answer = mode;
     } else {
-      answer = AnswerArena(
-          request, session, *context_.arenas, [process] { return Runs(*process); }, &memory);
+      answer = AnswerArena(request, session, *context_.arenas, process, &memory);
     }
     const std::string reply =
         answer.ok() ? answer->SerializeAsString() : ErrorReply(answer.status());

@@ -7,6 +7,7 @@
 // arena's memory. The server never takes a descriptor.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -19,9 +20,10 @@
 
 #include "absl/status/statusor.h"
 #include "rlk/v1/session.pb.h"
-#include "server/engine/owned_fd.h"
+#include "server/log/line_bound.h"
 #include "server/log/log.h"
 #include "server/rpc/session_service.h"
+#include "server/rpc/side_process.h"
 #include "server/rpc/side_worker.h"
 #include "server/sessions/session_table.h"
 
@@ -40,12 +42,11 @@ class SideSocket {
   ~SideSocket();
 
  private:
-  // A process at the other end; may be invalid.
-  using Process = std::shared_ptr<const OwnedFd>;
+  using Clock = std::chrono::steady_clock;
   struct Connection {
     std::shared_ptr<Session> session;
-    uint32_t uid = 0;
-    Process process;
+    Clock::time_point opened;
+    std::shared_ptr<const SideProcess> process;
     // The worker answers its packet; nothing is read meanwhile.
     bool busy = false;
   };
@@ -59,6 +60,9 @@ class SideSocket {
   void Serve();
   void Accept();
   bool Admits(uint32_t uid) const;
+  bool HasRoom(uint32_t uid) const;
+  void Refuse(int descriptor, uint32_t uid, bool admitted);
+  void EndIdle();
   // False when the connection is over.
   bool Receive(int descriptor, Connection& connection);
   std::string Answer(const rlk::v1::SideRequest& request, Connection& connection);
@@ -73,7 +77,10 @@ class SideSocket {
   const std::vector<uint32_t> uids_;
   const SessionServiceContext& context_;
   const Logger* const logger_;
-  std::unordered_map<int, Connection> connections_;  // of the thread alone
+  // Of the thread alone, and so are the two that follow.
+  std::unordered_map<int, Connection> connections_;
+  SideProcesses processes_;
+  LineBound foreign_, full_;
   std::mutex mutex_;
   bool stopping_ = false;           // guarded by mutex_
   std::vector<Finished> finished_;  // guarded by mutex_

@@ -90,6 +90,16 @@ absl::Status NoRoom(int64_t bytes, int64_t largest) {
       "the arena has no room for the slot");
 }
 
+absl::Status Ended() {
+  return MakeError(absl::StatusCode::kUnauthenticated,
+                   {Reason::kUnauthenticated, "open_arena", {}, "a session that has not ended"},
+                   "the session has ended");
+}
+
+// The pages of an input arena are taken out of every mapping when its session ends; others stay
+// where they are mapped.
+bool Stays(ArenaKind kind) { return kind != ArenaKind::kHostInput; }
+
 }  // namespace
 
 struct ArenaStore::Arena {
@@ -98,7 +108,7 @@ struct ArenaStore::Arena {
   std::shared_ptr<ResidentMemory> memory;
   // Shared with the memory, which may go before what maps it elsewhere.
   std::shared_ptr<const Budget::Charge> charge;
-  MayBeMapped may_be_mapped;
+  std::shared_ptr<const ArenaPeer> peer;
   std::optional<SlotMap> slots;  // guarded by the table's mutex, and so is what it holds
 
   TensorPlace place() const {
@@ -108,10 +118,6 @@ struct ArenaStore::Arena {
 
 struct ArenaStore::Table {
   using Arenas = std::unordered_map<std::string, ArenaRef>;
-  struct Left {
-    std::shared_ptr<const Budget::Charge> charge;
-    MayBeMapped may_be_mapped;
-  };
 
   // With the mutex held.
   absl::StatusOr<ArenaRef> Find(uint64_t owner, std::string_view field, std::string_view id,
@@ -123,7 +129,6 @@ struct ArenaStore::Table {
   std::shared_ptr<std::atomic<int64_t>> host_bytes = std::make_shared<std::atomic<int64_t>>(0);
   std::mutex mutex;
   std::unordered_map<uint64_t, Arenas> owners;  // guarded by mutex
-  std::vector<Left> left;                       // guarded by mutex
 };
 
 absl::StatusOr<ArenaStore::ArenaRef> ArenaStore::Table::Find(uint64_t owner, std::string_view field,
@@ -158,7 +163,8 @@ ArenaStore::ArenaStore(const Limits& limits, std::string server_id, std::vector<
       server_id_(std::move(server_id)),
       devices_(std::move(devices)),
       budget_(limits, Budget::Kind::kArenas),
-      table_(std::make_shared<Table>()) {
+      table_(std::make_shared<Table>()),
+      left_(limits) {
   for (const auto writers : {SharedPages::Writers::kWhoeverMaps, SharedPages::Writers::kNobody}) {
     const auto pages = SharedPages::Make(kPageBytes, writers);
     if (!pages.ok()) host_problem_ = std::string(pages.status().message());
@@ -208,8 +214,9 @@ absl::StatusOr<SharedMemory> ArenaStore::MakeHost(ArenaKind kind, int64_t bytes)
 absl::StatusOr<OpenedArena> ArenaStore::Open(const std::shared_ptr<const Principal>& principal,
                                              ArenaKind kind, int64_t bytes,
                                              std::string_view device_uuid,
-                                             MayBeMapped may_be_mapped) {
+                                             std::shared_ptr<const ArenaPeer> peer) {
   if (principal == nullptr) return NoPrincipal("open_arena");
+  if (principal->ended()) return Ended();
   const int64_t ever = std::min(limits_.session_arena_bytes_max, limits_.arena_bytes_max);
   if (bytes <= 0 || bytes > ever) {
     return InvalidArgument(
@@ -221,6 +228,7 @@ absl::StatusOr<OpenedArena> ArenaStore::Open(const std::shared_ptr<const Princip
   if (kind == ArenaKind::kDevice) {
     RLK_ASSIGN_OR_RETURN(gpu, FindGpu(device_uuid));
   }
+  if (Stays(kind) && peer != nullptr) RLK_RETURN_IF_ERROR(left_.CheckRoom(peer));
   // Of what is made, which is no smaller than a page.
   const int64_t unit = gpu == nullptr ? kPageBytes : gpu->sharing_granularity();
   RLK_ASSIGN_OR_RETURN(auto charge,
@@ -236,7 +244,7 @@ absl::StatusOr<OpenedArena> ArenaStore::Open(const std::shared_ptr<const Princip
   arena->id += random;
   arena->kind = kind;
   arena->charge = std::move(charge);
-  arena->may_be_mapped = std::move(may_be_mapped);
+  arena->peer = std::move(peer);
   arena->memory = std::make_shared<ChargedMemory>(arena->charge, std::move(made.memory));
   arena->slots.emplace(arena->memory->bytes());
   OpenedArena opened{arena->id, arena->memory->bytes(), {}, std::move(made.descriptor)};
@@ -244,7 +252,8 @@ absl::StatusOr<OpenedArena> ArenaStore::Open(const std::shared_ptr<const Princip
   const std::lock_guard lock(table_->mutex);
   // ReleaseOwner comes after the end and takes the mutex: either it finds the arena or this sees
   // the end.
-  if (!principal->ended()) table_->owners[principal->id()].emplace(arena->id, std::move(arena));
+  if (principal->ended()) return Ended();
+  table_->owners[principal->id()].emplace(arena->id, std::move(arena));
   return opened;
 }
 
@@ -298,30 +307,15 @@ void ArenaStore::ReleaseOwner(uint64_t principal) {
     if (found == table_->owners.end()) return;
     taken = std::move(found->second);
     table_->owners.erase(found);
-    for (const auto& [id, arena] : taken) {
-      // The pages of an input arena are taken out of every mapping; others stay where they are
-      // mapped.
-      const bool stays = arena->kind != ArenaKind::kHostInput && arena->may_be_mapped;
-      if (stays) table_->left.push_back({arena->charge, arena->may_be_mapped});
-    }
+  }
+  for (const auto& [id, arena] : taken) {
+    if (Stays(arena->kind) && arena->peer != nullptr) left_.Add(arena->peer, arena->charge);
   }
   taken.clear();
   Sweep();
 }
 
-void ArenaStore::Sweep() {
-  std::vector<Table::Left> gone;
-  const std::lock_guard lock(table_->mutex);
-  for (size_t i = 0; i < table_->left.size();) {
-    if (table_->left[i].may_be_mapped()) {
-      ++i;
-      continue;
-    }
-    gone.push_back(std::move(table_->left[i]));
-    table_->left[i] = std::move(table_->left.back());
-    table_->left.pop_back();
-  }
-}
+void ArenaStore::Sweep() { left_.Sweep(); }
 
 Usage ArenaStore::usage(uint64_t principal) const { return budget_.Of(principal); }
 Usage ArenaStore::usage() const { return budget_.Total(); }

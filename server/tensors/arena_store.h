@@ -8,7 +8,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -25,6 +24,7 @@
 #include "server/engine/owned_fd.h"
 #include "server/engine/residents.h"
 #include "server/tensors/budget.h"
+#include "server/tensors/left_arenas.h"
 #include "server/tensors/shared_pages.h"
 #include "server/tensors/slot_map.h"
 
@@ -35,9 +35,6 @@ enum class ArenaKind : uint8_t {
   kHostOutput,  // calls write and read, the client reads
   kDevice,      // both sides read and write
 };
-
-// Whether another process still runs that may map an arena. Called now and then, on any thread.
-using MayBeMapped = std::function<bool()>;
 
 struct OpenedArena {
   std::string id;
@@ -63,10 +60,11 @@ class ArenaStore {
 
   // Blocks while memory is made and page-locked. INVALID_ARGUMENT (kLimitExceeded) for a size that
   // is none or could never fit, RESOURCE_EXHAUSTED, FAILED_PRECONDITION (kPlacementUnavailable,
-  // kDeviceNotFound). What a session leaves to `may_be_mapped` stays charged while that says so.
+  // kDeviceNotFound), UNAUTHENTICATED (kUnauthenticated) for a principal that has ended. What is
+  // left to `peer` (null: nobody) stays charged while that may map it.
   absl::StatusOr<OpenedArena> Open(const std::shared_ptr<const Principal>& principal,
                                    ArenaKind kind, int64_t bytes, std::string_view device_uuid,
-                                   MayBeMapped may_be_mapped);
+                                   std::shared_ptr<const ArenaPeer> peer);
   // The session's process says that it no longer maps it.
   absl::Status Close(const Principal& principal, std::string_view id);
   absl::StatusOr<SlotPlace> TakeSlot(const Principal& principal, std::string_view id,
@@ -112,6 +110,7 @@ class ArenaStore {
   std::string host_problem_, device_problem_;
   Budget budget_;
   std::shared_ptr<Table> table_;
+  LeftArenas left_;
 };
 
 }  // namespace rlk::server

@@ -9,11 +9,13 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <fstream>
 #include <iterator>
 #include <optional>
 #include <random>
 #include <thread>
 
+#include "rlk/v1/session.grpc.pb.h"
 #include "tests/integration/arena_fixture.h"
 #include "tests/integration/server_process.h"
 
@@ -39,7 +41,9 @@ TEST_F(ArenaTest, TheKernelRefusesWhatWouldHarmTheServer) {
     const int reopened = open(again.c_str(), O_RDWR | O_CLOEXEC);
     void* const readable = mmap(nullptr, kMiB, PROT_READ, MAP_SHARED, fd, 0);
     ASSERT_NE(readable, MAP_FAILED);
-    if (result) EXPECT_NE(mprotect(readable, kMiB, PROT_READ | PROT_WRITE), 0);
+    if (result) {
+      EXPECT_NE(mprotect(readable, kMiB, PROT_READ | PROT_WRITE), 0);
+    }
     if (result && reopened >= 0) {
       EXPECT_EQ(mmap(nullptr, kMiB, PROT_READ | PROT_WRITE, MAP_SHARED, reopened, 0), MAP_FAILED);
     }
@@ -152,6 +156,77 @@ TEST_F(ArenaTest, ResultsStayChargedWhileTheirProcessMayMapThem) {
   request.mutable_close_arena()->set_arena(opened.first);
   EXPECT_TRUE(honest.Ask(request).has_close_arena());
   EXPECT_EQ(SeriesValue(Scrape(server_->metrics()), "rlk_arena_bytes"), kMiB);
+}
+
+// However many sessions of it end, a process costs one descriptor.
+TEST_F(ArenaTest, AProcessIsHeldByOneDescriptor) {
+  constexpr int kSessions = 20;
+  for (int i = 0; i < kSessions; ++i) {
+    SidePeer peer(side());
+    ASSERT_TRUE(peer.OpenSession().has_open_session());
+    const int fd = peer.OpenArena(rlk::v1::ARENA_KIND_HOST_OUTPUT, 4096).second;
+    ASSERT_GE(fd, 0);
+    close(fd);
+  }
+  AwaitSeries(*server_, "rlk_sessions", 0);
+  EXPECT_EQ(SeriesValue(Scrape(server_->metrics()), "rlk_arena_bytes"), kSessions * 4096);
+  EXPECT_EQ(OpenPidfds(), 1);
+}
+
+// A connection has room for a session: without one it is ended.
+TEST_F(ArenaTest, AConnectionWithoutASessionIsEnded) {
+  SidePeer holder(side());
+  ASSERT_TRUE(holder.OpenSession().has_open_session());
+  SidePeer closed(side());
+  const auto stub = rlk::v1::SessionService::NewStub(DefaultChannel(address()));
+  grpc::ClientContext context;
+  context.AddMetadata("rlk-session", closed.OpenSession().open_session().token());
+  rlk::v1::CloseSessionResponse response;
+  ASSERT_TRUE(stub->CloseSession(&context, {}, &response).ok());
+  (void)closed.AwaitEnd();
+  SidePeer idle(side());
+  EXPECT_EQ(idle.AwaitEnd().error(), "");
+  const int fd = holder.OpenArena(rlk::v1::ARENA_KIND_HOST_INPUT, 4096).second;
+  EXPECT_GE(fd, 0);
+  close(fd);
+}
+
+TEST_F(ArenaTest, AUserLeavesRoomToOthers) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can be another user";
+  constexpr uint32_t kNobody = 65534;
+  Limits limits;
+  limits.sessions_max = 2;
+  Start(limits, {kNobody});
+  ASSERT_EQ(chmod(dir_.File("").c_str(), 0755), 0);
+  SidePeer first(side());
+  ASSERT_TRUE(first.OpenSession().has_open_session());
+  const std::string refused = SidePeer(side()).AwaitEnd().error();
+  EXPECT_EQ(FactsOf(grpc::Status(grpc::StatusCode::UNKNOWN, "", refused)).reason,
+            "SESSIONS_EXHAUSTED");
+  const SideResult other = AskAs(kNobody, side());
+  EXPECT_EQ(other.reason, "");
+  EXPECT_TRUE(other.descriptor);
+}
+
+TEST_F(ArenaTest, RefusedConnectionsDoNotFloodTheLog) {
+  const std::string path = dir_.File("log");
+  const int log = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  ASSERT_GE(log, 0);
+  server_.reset();
+  server::Options options = TestOptions();
+  options.unix_path = dir_.File("socket");
+  options.limits.sessions_max = 1;
+  server_.emplace(options, server::ServerHooks{}, server::LogLevel::kWarning, log);
+  SidePeer held(side());
+  ASSERT_TRUE(held.OpenSession().has_open_session());
+  for (int i = 0; i < 5; ++i) EXPECT_NE(SidePeer(side()).AwaitEnd().error(), "");
+  std::ifstream file(path);
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  const size_t first = text.find("side socket refused");
+  ASSERT_NE(first, std::string::npos) << text;
+  EXPECT_EQ(text.find("side socket refused", first + 1), std::string::npos) << text;
+  server_.reset();
+  close(log);
 }
 
 TEST_F(ArenaTest, AKilledClientGivesItsMemoryBackAtOnce) {

@@ -6,7 +6,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
+#include <string_view>
 
 #include "tests/integration/fixture.h"
 
@@ -103,6 +105,16 @@ std::pair<std::string, int> SidePeer::OpenArena(rlk::v1::ArenaKind kind, int64_t
   return {reply.open_arena().arena(), descriptor};
 }
 
+rlk::v1::SideReply SidePeer::AwaitEnd() {
+  char buffer[8192];
+  rlk::v1::SideReply first;
+  const ssize_t got = recv(socket_, buffer, sizeof(buffer), 0);
+  if (got <= 0) return first;
+  EXPECT_TRUE(first.ParseFromArray(buffer, static_cast<int>(got)));
+  while (recv(socket_, buffer, sizeof(buffer), 0) > 0) continue;
+  return first;
+}
+
 SideResult AskAs(uint32_t uid, const std::string& path) {
   int out[2];
   EXPECT_EQ(pipe(out), 0);
@@ -178,6 +190,20 @@ int OpenDescriptors(pid_t pid) {
   EXPECT_NE(folder, nullptr);
   int count = 0;
   while (readdir(folder) != nullptr) ++count;
+  closedir(folder);
+  return count;
+}
+
+int OpenPidfds() {
+  DIR* const folder = opendir("/proc/self/fd");
+  EXPECT_NE(folder, nullptr);
+  int count = 0;
+  while (const dirent* const entry = readdir(folder)) {
+    char target[256];
+    const ssize_t size = readlinkat(dirfd(folder), entry->d_name, target, sizeof(target));
+    const std::string_view name(target, static_cast<size_t>(std::max<ssize_t>(size, 0)));
+    if (name == "anon_inode:[pidfd]" || name.starts_with("pidfd:")) ++count;
+  }
   closedir(folder);
   return count;
 }

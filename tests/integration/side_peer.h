@@ -25,6 +25,8 @@ class SidePeer {
   rlk::v1::SideReply OpenSession();
   // The arena's id and its descriptor, -1 where it was refused.
   std::pair<std::string, int> OpenArena(rlk::v1::ArenaKind kind, int64_t bytes);
+  // Reads until the server has closed the connection; the first packet that came, empty for none.
+  rlk::v1::SideReply AwaitEnd();
 
  private:
   const int socket_;
@@ -45,5 +47,7 @@ pid_t HoldArena(const std::string& path, rlk::v1::ArenaKind kind, int64_t bytes)
 
 // Of the process, 0 for this one.
 int OpenDescriptors(pid_t pid = 0);
+// Of this process, those that are handles of processes.
+int OpenPidfds();
 
 }  // namespace rlk::test

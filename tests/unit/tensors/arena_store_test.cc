@@ -2,13 +2,13 @@
 // GPU that works behind the caller's back.
 #include "server/tensors/arena_store.h"
 
+#include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <functional>
-#include <set>
 
 #include "server/engine/engine.h"
 #include "server/tensors/holdings.h"
-#include "server/tensors/slot_map.h"
 #include "tests/support/calls.h"
 #include "tests/support/toy_ops.h"
 #include "tests/unit/tensors/store_harness.h"
@@ -18,71 +18,9 @@ namespace {
 
 using server::ArenaKind;
 using server::OpenedArena;
-using server::Slot;
-using server::SlotMap;
 using server::SlotPlace;
 
 constexpr int64_t kMiB = int64_t{1} << 20;
-
-TEST(SlotMapTest, PlacesNeverOverlapAndNumbersAreNeverGivenTwice) {
-  constexpr int64_t kBytes = 64 << 10;
-  SlotMap map(kBytes);
-  std::map<int64_t, std::shared_ptr<Slot>> held;  // by offset
-  std::set<uint64_t> numbers;
-  uint64_t state = 7;
-  const auto random = [&state](uint64_t below) {
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    return (state >> 33) % below;
-  };
-  for (int step = 0; step < 20'000; ++step) {
-    if (random(2) == 0) {
-      const auto bytes = static_cast<int64_t>(random(6000));
-      const std::shared_ptr<Slot> slot = map.Take(bytes);
-      if (slot == nullptr) {
-        ASSERT_LT(map.largest(), std::max<int64_t>(bytes, 1));
-        continue;
-      }
-      ASSERT_TRUE(numbers.insert(slot->generation).second);
-      ASSERT_EQ(slot->offset % server::kSlotAlignment, 0);
-      ASSERT_GE(slot->bytes, std::max<int64_t>(bytes, 1));
-      ASSERT_LE(slot->offset + slot->bytes, kBytes);
-      const auto next = held.lower_bound(slot->offset);
-      if (next != held.end()) {
-        ASSERT_LE(slot->offset + slot->bytes, next->first);
-      }
-      if (next != held.begin()) {
-        const Slot& before = *std::prev(next)->second;
-        ASSERT_LE(before.offset + before.bytes, slot->offset);
-      }
-      held.emplace(slot->offset, slot);
-    } else if (!held.empty()) {
-      const auto victim = std::next(held.begin(), static_cast<int64_t>(random(held.size())));
-      ASSERT_EQ(map.Find(victim->second->generation), victim->second);
-      map.Free(victim->second);
-      ASSERT_EQ(map.Find(victim->second->generation), nullptr);
-      held.erase(victim);
-    }
-    ASSERT_EQ(map.count(), static_cast<int64_t>(held.size()));
-  }
-  for (const auto& [offset, slot] : held) map.Free(slot);
-  EXPECT_EQ(map.largest(), kBytes);
-  EXPECT_EQ(map.Take(INT64_MAX), nullptr);
-}
-
-TEST(SlotMapTest, APlaceInUseIsGivenToNobodyBeforeItsLastCall) {
-  SlotMap map(1024);
-  const std::shared_ptr<Slot> slot = map.Take(1024);
-  slot->readers = 2;
-  map.Free(slot);
-  EXPECT_EQ(map.Find(slot->generation), nullptr);
-  EXPECT_EQ(map.Take(1), nullptr);
-  --slot->readers;
-  map.Leave(*slot);
-  EXPECT_EQ(map.Take(1), nullptr);
-  --slot->readers;
-  map.Leave(*slot);
-  EXPECT_NE(map.Take(1024), nullptr);
-}
 
 const std::vector<float> kValues = {1, 2, 3, 4, 5, 6};
 const std::vector<float> kDoubled = {2, 4, 6, 8, 10, 12};
@@ -342,23 +280,79 @@ TEST_F(ArenaCallTest, CallsInFlightKeepWhatTheyUse) {
   EXPECT_EQ(control_->locks(), 0);
 }
 
+class TestPeer final : public server::ArenaPeer {
+ public:
+  explicit TestPeer(uint32_t uid = 7) : uid_(uid) {}
+  bool MayMap() const override {
+    ++looks_;
+    return maps_;
+  }
+  uint32_t uid() const override { return uid_; }
+  void End() { maps_ = false; }
+  // How often somebody looked since the last time.
+  int looks() const { return looks_.exchange(0); }
+
+ private:
+  const uint32_t uid_;
+  std::atomic<bool> maps_{true};
+  mutable std::atomic<int> looks_{0};
+};
+
 TEST_F(ArenaCallTest, WhatIsStillMappedStaysCharged) {
-  std::atomic<bool> mapped{true};
+  const auto peer = std::make_shared<TestPeer>();
   for (const ArenaKind kind : {ArenaKind::kHostInput, ArenaKind::kHostOutput, ArenaKind::kDevice}) {
-    ASSERT_TRUE(arenas_->Open(owner_, kind, kMiB, {}, [&mapped] { return mapped.load(); }).ok());
+    ASSERT_TRUE(arenas_->Open(owner_, kind, kMiB, {}, peer).ok());
   }
   EXPECT_EQ(arenas_->usage(owner_->id()).bytes, 3 * kMiB);
   owner_->End();
   arenas_->ReleaseOwner(owner_->id());
+  peer->looks();
   arenas_->Sweep();
+  EXPECT_EQ(peer->looks(), 1) << "a process is looked at once, whatever it left";
   EXPECT_EQ(arenas_->host_bytes(), 0);
   EXPECT_EQ(arenas_->usage().bytes, 2 * kMiB);
-  mapped = false;
+  peer->End();
   arenas_->Sweep();
   EXPECT_EQ(arenas_->usage().bytes, 0);
-  // Nothing is opened for a session that has ended.
-  ASSERT_TRUE(arenas_->Open(owner_, ArenaKind::kHostInput, kMiB, {}, {}).ok());
+}
+
+TEST_F(ArenaCallTest, NothingIsOpenedForASessionThatHasEnded) {
+  owner_->End();
+  for (const ArenaKind kind : {ArenaKind::kHostInput, ArenaKind::kHostOutput, ArenaKind::kDevice}) {
+    const auto refused = arenas_->Open(owner_, kind, kMiB, {}, {});
+    EXPECT_EQ(refused.status().code(), absl::StatusCode::kUnauthenticated);
+    EXPECT_EQ(ReasonOf(refused.status()), Reason::kUnauthenticated);
+  }
   EXPECT_EQ(arenas_->usage().bytes, 0);
+}
+
+// What a process and the processes of a user may leave is bounded by number too.
+TEST_F(ArenaCallTest, WhoHasLeftTooMuchGetsNoMore) {
+  server::EngineOptions options;
+  options.limits.session_arenas_max = 1;
+  options.limits.sessions_max = 2;
+  Start(options);
+  const auto open = [this](const std::shared_ptr<TestPeer>& peer, ArenaKind kind) {
+    const auto owner = NewPrincipal();
+    const absl::Status status = arenas_->Open(owner, kind, 4096, {}, peer).status();
+    owner->End();
+    arenas_->ReleaseOwner(owner->id());
+    return status;
+  };
+  const auto first = std::make_shared<TestPeer>(), second = std::make_shared<TestPeer>();
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE(open(first, ArenaKind::kHostOutput).ok()) << i;
+  const absl::Status refused = open(first, ArenaKind::kHostOutput);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(ReasonOf(refused), Reason::kTensorsExhausted);
+  EXPECT_EQ(GetErrorDetail(refused)->allowed, "below 4 (4 * session_arenas_max)");
+  EXPECT_TRUE(open(first, ArenaKind::kHostInput).ok()) << "nothing of it stays";
+  EXPECT_TRUE(open(second, ArenaKind::kDevice).ok());
+  const auto third = std::make_shared<TestPeer>(), stranger = std::make_shared<TestPeer>(8);
+  EXPECT_EQ(ReasonOf(open(third, ArenaKind::kHostOutput)), Reason::kTensorsExhausted);
+  EXPECT_TRUE(open(stranger, ArenaKind::kHostOutput).ok());
+  first->End();
+  EXPECT_TRUE(open(third, ArenaKind::kHostInput).ok());
+  EXPECT_TRUE(open(third, ArenaKind::kHostOutput).ok());
 }
 
 TEST_F(ArenaCallTest, ADeviceThatIsLostKeepsTheSlotsOfItsCalls) {
