@@ -1,6 +1,8 @@
 #include "server/engine/checked_values.h"
 
 #include <algorithm>
+#include <cstring>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -16,22 +18,89 @@ bool IsChecked(const Method& method, const TensorArg& input) {
   return std::find(checked.begin(), checked.end(), name) != checked.end();
 }
 
-absl::Status TakeCopy(TensorArg& input, const FindDeviceFn& find_device) {
-  if (input.memory == nullptr) return absl::OkStatus();
+// Reads a tensor's memory on a GPU by so many bytes at a time: strides cost no memory.
+class Windows {
+ public:
+  static constexpr int64_t kBytes = int64_t{1} << 20;
+
+  Windows(const TensorArg& input, Transfer* transfer) : input_(input), transfer_(transfer) {}
+
+  // `size` bytes from `offset` of the tensor on, until the next call.
+  absl::StatusOr<const std::byte*> At(int64_t offset, int64_t size) {
+    if (offset < begin_ || offset + size > begin_ + window_.size) {
+      RLK_ASSIGN_OR_RETURN(window_, transfer_->Read(input_.memory, input_.memory_offset + offset,
+                                                    std::min(kBytes, input_.data.size - offset)));
+      begin_ = offset;
+      held_ = MakeContiguous(window_, 1);
+    }
+    if (held_.data == nullptr) return HostMemoryError(window_.size);
+    return held_.data + (offset - begin_);
+  }
+
+ private:
+  const TensorArg& input_;
+  Transfer* const transfer_;
+  int64_t begin_ = 0;
+  HostBytes window_;
+  Contiguous held_;
+};
+
+// Calls `at(element, offset)` for each element in C order; offsets are in elements.
+template <typename At>
+absl::Status ForEachElement(const Dims& shape, const Dims& strides, At at) {
+  const int64_t count = ElementCount(shape);
+  for (int64_t i = 0; i < count; ++i) {
+    int64_t rest = i, offset = 0;
+    for (int d = shape.rank() - 1; d >= 0; --d) {
+      offset += rest % shape[d] * strides[d];
+      rest /= shape[d];
+    }
+    RLK_RETURN_IF_ERROR(at(i, offset));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<HostBytes> CopyElements(const TensorArg& input, Transfer* transfer) {
+  const int64_t size = DTypeSize(input.dtype);
+  HostBytes copy;
+  copy.size = ElementCount(input.shape) * size;
+  const auto block = HostMemory::Make(0)->Allocate(copy.size);
+  if (block == nullptr) return HostMemoryError(copy.size);
+  Windows windows(input, transfer);
+  const Contiguous on_host = transfer == nullptr ? MakeContiguous(input.data, 1) : Contiguous();
+  RLK_RETURN_IF_ERROR(ForEachElement(
+      input.shape, input.strides, [&](int64_t element, int64_t offset) -> absl::Status {
+        const std::byte* from = on_host.data + offset * size;
+        if (transfer != nullptr) {
+          RLK_ASSIGN_OR_RETURN(from, windows.At(offset * size, size));
+        }
+        std::memcpy(block.get() + element * size, from, static_cast<size_t>(size));
+        return absl::OkStatus();
+      }));
+  copy.pieces.emplace_back(block.get(), static_cast<size_t>(copy.size));
+  copy.owner = block;
+  return copy;
+}
+
+// The bytes that were copied.
+absl::StatusOr<int64_t> TakeCopy(TensorArg& input, const FindDeviceFn& find_device) {
+  if (input.memory == nullptr) return 0;
   const DeviceInfo& info = input.memory->device();
   const bool on_host = info.kind == DeviceKind::kHost;
-  if (on_host && !input.live) return absl::OkStatus();
+  if (on_host && !input.live) return 0;
+  std::unique_ptr<Transfer> transfer;
   if (!on_host) {
     RLK_ASSIGN_OR_RETURN(Device* const device, find_device(info));
-    RLK_ASSIGN_OR_RETURN(const auto transfer, device->NewTransfer());
-    RLK_ASSIGN_OR_RETURN(input.data,
-                         transfer->Read(input.memory, input.memory_offset, input.data.size));
+    RLK_ASSIGN_OR_RETURN(transfer, device->NewTransfer());
   }
-  RLK_ASSIGN_OR_RETURN(input.data, CopyBytes(input.data, kHostAlignment));
+  if (input.data.size > 0) {
+    RLK_ASSIGN_OR_RETURN(input.data, CopyElements(input, transfer.get()));
+  }
+  input.strides = ContiguousStrides(input.shape);
   input.memory.reset();
   input.memory_offset = 0;
   input.live = false;
-  return absl::OkStatus();
+  return input.data.size;
 }
 
 }  // namespace
@@ -43,7 +112,9 @@ absl::Status CheckValues(Job& job, const KernelArgs& args, const FindDeviceFn& f
   for (size_t i = 0; i < views.size(); ++i) {
     TensorArg& input = job.call.inputs[i];
     if (!IsChecked(job.method(), input)) continue;
-    RLK_RETURN_IF_ERROR(TakeCopy(input, find_device));
+    RLK_ASSIGN_OR_RETURN(const int64_t copied, TakeCopy(input, find_device));
+    job.copied_bytes += copied;
+    views[i].strides = job.checked.input_views[i].strides = input.strides;
     held.push_back(MakeContiguous(input.data, DTypeSize(views[i].dtype)));
     if (held.back().data == nullptr && input.data.size > 0) {
       return HostMemoryError(input.data.size);

@@ -32,6 +32,8 @@ struct Job {
   CheckedCall checked;
   Selection selection;
   int64_t workspace_bytes = 0;
+  // Of inputs that were copied before the call waits.
+  int64_t copied_bytes = 0;
   // By output spec index; null where the output is not kept. Empty where none is.
   std::vector<std::unique_ptr<ResidentOutput>> residents;
   Clock::time_point submitted;
@@ -61,7 +63,7 @@ struct Job {
   bool digests_tensors() const { return recorder != nullptr || call.options.digest_tensors; }
   bool repeats() const { return sampled || call.options.verification == Verification::kRepeat; }
   // What waits in the queue with the call: not what stays on the server anyway.
-  int64_t queued_bytes() const { return checked.inline_bytes; }
+  int64_t queued_bytes() const { return checked.inline_bytes + copied_bytes; }
 
   // False when somebody else has completed the job. Calls on_complete otherwise.
   bool Complete(absl::StatusOr<CallResult>&& outcome);

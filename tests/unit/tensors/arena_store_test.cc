@@ -8,6 +8,7 @@
 #include <functional>
 
 #include "server/engine/engine.h"
+#include "server/engine/host_memory.h"
 #include "server/tensors/holdings.h"
 #include "tests/support/calls.h"
 #include "tests/support/toy_ops.h"
@@ -57,7 +58,7 @@ class ArenaCallTest : public testing::Test {
   };
 
   Place Take(ArenaKind kind, int64_t bytes = 24) {
-    auto opened = arenas_->Open(owner_, kind, kMiB, {}, {});
+    auto opened = arenas_->Open(owner_, kind, std::max(bytes, kMiB), {}, {});
     EXPECT_TRUE(opened.ok()) << opened.status();
     const auto slot = arenas_->TakeSlot(*owner_, opened->id, bytes);
     EXPECT_TRUE(slot.ok()) << slot.status();
@@ -278,6 +279,77 @@ TEST_F(ArenaCallTest, CallsInFlightKeepWhatTheyUse) {
   EXPECT_EQ(arenas_->host_bytes(), 0);
   EXPECT_EQ(arenas_->usage().bytes, 0);
   EXPECT_EQ(control_->locks(), 0);
+}
+
+// toy.scale with a check that keeps the values that it saw.
+struct CheckedScale {
+  explicit CheckedScale(const Registry& registry)
+      : method{registry.Find("toy.scale")->decl, registry.Find("toy.scale")->signature} {
+    seen().clear();
+    method.decl.checked_inputs = {"x"};
+    method.decl.validate_values = [](const KernelArgs& args) {
+      const TensorView& x = args.Input("x");
+      for (int64_t i = 0; i < x.shape[0]; ++i) {
+        seen().push_back(x.as<float>()[i * x.strides[0]]);
+      }
+      return absl::OkStatus();
+    };
+  }
+  static std::vector<float>& seen() {
+    static std::vector<float> values;
+    return values;
+  }
+
+  Method method;
+};
+
+// Far apart or not, a copy has the elements alone.
+TEST_F(ArenaCallTest, CheckedInputsAreCopiedByTheirElements) {
+  constexpr int64_t kBytes = 4 * kMiB, kStride = kBytes / 8 - 1;
+  for (const ArenaKind kind : {ArenaKind::kHostInput, ArenaKind::kDevice}) {
+    CheckedScale checked(*registry_);
+    const Place x = Take(kind, kBytes);
+    x.data[0] = 1;
+    x.data[kStride] = 2;
+    x.data[2 * kStride] = 3;
+    Call call = Scale(x);
+    call.method = &checked.method;
+    call.inputs[0].shape = {3};
+    call.inputs[0].strides = {kStride};
+    const auto result = Execute(*engine_, std::move(call));
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(CheckedScale::seen(), (std::vector<float>{1, 2, 3}));
+    EXPECT_EQ(result->report.input_bytes[kind == ArenaKind::kDevice ? 3 : 2], 12);
+    EXPECT_EQ(result->report.input_capture, InputCapture::kSnapshot);
+    std::vector<float> y(3);
+    ASSERT_EQ(result->outputs[0].data.size, 12);
+    server::Gather(result->outputs[0].data, reinterpret_cast<std::byte*>(y.data()));
+    EXPECT_EQ(y, (std::vector<float>{2, 4, 6}));
+  }
+}
+
+// Copies that wait are bounded as messages are.
+TEST_F(ArenaCallTest, CopiesOfCheckedInputsCountInTheQueue) {
+  server::EngineOptions options;
+  options.limits.queue_bytes_max = 32;
+  options.lanes = 1;
+  Start(options);
+  CheckedScale checked(*registry_);
+  const Place x = Put(ArenaKind::kDevice);
+  control_->Hold();
+  std::vector<Pending> pending;
+  for (int i = 0; i < 16; ++i) {
+    Call call = Scale(x);
+    call.method = &checked.method;
+    pending.push_back(Submit(*engine_, std::move(call)));
+  }
+  // With one that runs, or some, and one that waits there is no room.
+  const bool refused = pending.back().done();
+  control_->Release();
+  for (const Pending& call : pending) (void)call.Wait();
+  EXPECT_TRUE(refused);
+  EXPECT_EQ(ReasonOf(pending.back().Wait().status()), Reason::kBytesExhausted);
+  EXPECT_TRUE(pending.front().Wait().ok());
 }
 
 class TestPeer final : public server::ArenaPeer {
