@@ -1,6 +1,7 @@
-// One thread for what the side socket does not wait for: making memory and taking it away.
+// A few threads for what the side socket does not wait for: making memory and taking it away.
 #pragma once
 
+#include <array>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -10,10 +11,15 @@
 
 namespace rlk::server {
 
-// Who posts bounds what waits: one piece of work a connection, and one for its end.
+// Gigabytes take seconds: others go on beside them. Who posts bounds what waits, one piece of work
+// a connection and one for its end, and posts the latter when the former is done.
 class SideWorker {
  public:
-  SideWorker() : thread_([this] { Run(); }) {}
+  static constexpr int kThreads = 4;
+
+  SideWorker() {
+    for (std::thread& thread : threads_) thread = std::thread([this] { Run(); });
+  }
   ~SideWorker() { Finish(); }
 
   void Post(std::function<void()> work) {
@@ -24,14 +30,16 @@ class SideWorker {
     ready_.notify_one();
   }
 
-  // Does what waits and ends the thread.
+  // Does what waits and ends the threads.
   void Finish() {
     {
       const std::lock_guard lock(mutex_);
       stopping_ = true;
     }
-    ready_.notify_one();
-    if (thread_.joinable()) thread_.join();
+    ready_.notify_all();
+    for (std::thread& thread : threads_) {
+      if (thread.joinable()) thread.join();
+    }
   }
 
  private:
@@ -53,7 +61,7 @@ class SideWorker {
   std::condition_variable ready_;
   std::deque<std::function<void()>> queue_;  // guarded by mutex_
   bool stopping_ = false;                    // guarded by mutex_
-  std::thread thread_;
+  std::array<std::thread, kThreads> threads_;
 };
 
 }  // namespace rlk::server

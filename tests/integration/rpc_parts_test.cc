@@ -8,8 +8,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <fstream>
+#include <future>
 #include <iterator>
 #include <map>
 #include <set>
@@ -25,6 +27,7 @@
 #include "server/rpc/call_counter.h"
 #include "server/rpc/connection_bound.h"
 #include "server/rpc/grpc_log.h"
+#include "server/rpc/side_worker.h"
 #include "server/rpc/status_map.h"
 #include "server/rpc/trace_context.h"
 #include "tests/integration/fixture.h"
@@ -341,6 +344,21 @@ TEST(ProvenanceTest, IdChangesWithEachFactAboutTheGpus) {
   other.uuid = "GPU-1";
   EXPECT_EQ(id({host, other}), id({host, gpu}));
   EXPECT_EQ(id({gpu, host}), id({host, gpu}));
+}
+
+// Work that takes long keeps nobody else's from being done.
+TEST(SideWorker, WorkGoesOnBesideWorkThatTakesLong) {
+  std::promise<void> others_done;
+  std::atomic<int> done{0};
+  server::SideWorker worker;
+  worker.Post([&] {
+    others_done.get_future().wait();
+    ++done;
+  });
+  for (int i = 0; i < 10; ++i) worker.Post([&done] { ++done; });
+  worker.Post([&others_done] { others_done.set_value(); });
+  worker.Finish();
+  EXPECT_EQ(done, 11);
 }
 
 }  // namespace
