@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import Any, Callable, List, Optional, Tuple
 
@@ -75,6 +76,7 @@ class SessionHolder:
         self._stop = threading.Event()
         self._connection: Optional[SideConnection] = None
         self._own = False
+        self._process = os.getpid()
         self.token = token
 
     def metadata(self) -> Optional[List[Tuple[str, str]]]:
@@ -131,7 +133,9 @@ class SessionHolder:
                 pass
 
     def close(self, call: Call) -> None:
-        """Ends a session of its own. Idempotent."""
+        """Ends a session of its own, unless this is a fork of who opened it. Idempotent."""
+        if self._process != os.getpid():
+            return
         with self._lock:
             self._stop.set()
             if self._connection is not None:

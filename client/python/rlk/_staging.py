@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import warnings
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
@@ -33,6 +34,11 @@ class Staged(NamedTuple):
     arrays: List[np.ndarray]
 
 
+def _tell(problem: Any) -> None:
+    # The caller's line: below it are call, _call_uploaded and stage.
+    warnings.warn(f"streams are used: {problem}", SlowerTransportWarning, stacklevel=5)
+
+
 def is_large(value: Any) -> bool:
     """Whether an argument is a tensor of the caller's that takes another way than the message."""
     if isinstance(value, (resident.Resident, Place)):
@@ -47,6 +53,7 @@ class Staging:
         self._lock = threading.Lock()
         self._idle: List[Arena] = []
         self._offered: Optional[bool] = None
+        self._process = os.getpid()
 
     def stage(self, client: Any, arguments: Dict[str, Any]) -> Optional[Staged]:
         """Copies the large inputs; None where the server offers no host arenas to this client.
@@ -60,6 +67,9 @@ class Staging:
                 if is_large(item) and client._arenas.find(item) is None:
                     sources.append((name, _tensors.as_source(name, item)))
 
+        if self._process != os.getpid():
+            _tell("this process is a fork of the one that shares memory with the server")
+            return None
         if not self._offers(client):
             return None
         for name, value in arguments.items():
@@ -68,7 +78,7 @@ class Staging:
         try:
             arena = self._take(client, total)
         except RlkError as error:
-            warnings.warn(f"streams are used: {error}", SlowerTransportWarning, stacklevel=4)
+            _tell(error)
             return None
         arrays: List[np.ndarray] = []
         remaining = iter(sources)

@@ -13,7 +13,7 @@ import numpy as np
 from rlk import _cuda, _dtypes, _tensors
 from rlk._proto import session_pb2, tensor_pb2
 from rlk._side import SideConnection
-from rlk.errors import InternalError, InvalidArgumentError, RlkError
+from rlk.errors import InternalError, InvalidArgumentError, ResourceExhaustedError, RlkError
 
 KINDS = {
     "input": session_pb2.ARENA_KIND_HOST_INPUT,
@@ -67,6 +67,9 @@ class Arena:
     call, it or any view of it with strides of at least 0 travels by its place: nothing is sent or
     copied. Its part of the arena is free again when the last array that looks at it is gone.
 
+    It is of the process that made it. A fork may look at the memory, but calls there refuse it and
+    its arrays, and what a fork drops frees nothing.
+
     Attributes:
         kind: "input" (the caller writes, calls read), "output" (calls write, the caller reads) or
             "device" (GPU memory, which both read and write).
@@ -96,13 +99,25 @@ class Arena:
         self.device_uuid = reply.open_arena.device_uuid
         self._id = reply.open_arena.arena
         self._side = side
-        self._lock = threading.Lock()
-        self._slots: Dict[int, _Slot] = {}  # by generation
+        # By generation. Single operations on it are atomic; finalizers may take no lock.
+        self._slots: Dict[int, _Slot] = {}
         self._closed = False
+        self._closing = threading.Lock()  # taken once, never waited for
         self._device: Optional[_cuda.DeviceMapping] = None
         self._pages: Optional[np.ndarray] = None
         try:
             self._map(descriptor)
+        except BaseException as error:
+            self._give_back()
+            if isinstance(error, (OSError, ValueError, OverflowError)):
+                raise ResourceExhaustedError(
+                    f"this process cannot map {self.nbytes} bytes: {error}",
+                    reason="BYTES_EXHAUSTED",
+                    field="arena",
+                    value=str(self.nbytes),
+                    allowed="address space and descriptors of this process",
+                ) from None
+            raise
         finally:
             os.close(descriptor)
 
@@ -129,13 +144,17 @@ class Arena:
         Arrays of host memory stay valid until they are gone, but are of no use in calls. Tensors of
         GPU memory must not be used any more.
         """
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-            self._slots.clear()
+        if not self._closing.acquire(blocking=False):
+            return
+        self._closed = True
+        self._slots.clear()
+        if self._side.forked:
+            return
         if self._device is not None:
             self._device.close()
+        self._give_back()
+
+    def _give_back(self) -> None:
         request = session_pb2.SideRequest()
         request.close_arena.arena = self._id
         try:
@@ -204,31 +223,23 @@ class Arena:
         slot = _Slot(taken.generation, taken.offset, taken.bytes)
         if slot.nbytes < nbytes or slot.offset + slot.nbytes > self.nbytes:
             raise InternalError("the side socket answered with a slot outside the arena")
-        with self._lock:
-            self._slots[slot.generation] = slot
+        self._slots[slot.generation] = slot
         return slot
 
     def _free(self, generation: int) -> None:
-        with self._lock:
-            if self._closed or self._slots.pop(generation, None) is None:
-                return
-        request = session_pb2.SideRequest()
-        request.free_slot.arena = self._id
-        request.free_slot.generation = generation
-        try:
-            self._side.ask(request)
-        except RlkError:
-            pass
+        """A finalizer: it may run within any other method, in the same thread."""
+        if self._slots.pop(generation, None) is not None and not self._closed:
+            self._side.free(self._id, generation)
 
     def _slot_at(self, address: int, span: int) -> Optional[_Slot]:
         """The slot that holds ``span`` bytes at ``address``; None for memory elsewhere."""
         offset = address - self._base
         if self._closed or not 0 <= offset < self.nbytes:
             return None
-        with self._lock:
-            for slot in self._slots.values():
-                if slot.offset <= offset and offset + span <= slot.offset + slot.nbytes:
-                    return slot
+        self._side.check_process()
+        for slot in self._slots.copy().values():
+            if slot.offset <= offset and offset + span <= slot.offset + slot.nbytes:
+                return slot
         return None
 
     def _at(self, place: tensor_pb2.ArenaRef, dtype: int, shape: Tuple[int, ...]) -> Any:
