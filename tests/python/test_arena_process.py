@@ -1,21 +1,25 @@
-"""Shared memory and what goes on in the client's process: collection, threads, forks, signals."""
+"""Shared memory and what goes on around its calls: collection, threads, forks, lost connections."""
 
 import gc
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
 import threading
 import time
+import warnings
 
 import numpy as np
 import pytest
 from conftest import PACKAGE
+from google.rpc import status_pb2
 
 import rlk
-from rlk import _side
+from rlk import _session, _side
 from rlk import arena as arenas
+from rlk._proto import session_pb2
 
 FORWARD = "final_logit_softcap.forward"
 MIB = 1 << 20
@@ -170,7 +174,7 @@ def test_a_fork_has_none_of_the_locks_that_were_held(server):
     lines = run(
         server,
         """
-        from rlk import _side
+        from rlk import _session, _side
         arena = client.arena(4096)
         receive = _side._receive
         asked, go_on = threading.Event(), threading.Event()
@@ -270,3 +274,83 @@ def test_no_answer_is_taken_for_that_of_another_question(client, monkeypatch):
             arena.empty(16, "f32")
     with pytest.raises(rlk.UnavailableError):
         arena.empty(32, "f32")
+
+
+@pytest.fixture
+def beside(server, tmp_path):
+    """An address of the server, and the path of its side socket, which the test makes."""
+    served = server.unix[len("unix:") :]
+    path = tmp_path / "s"
+    path.symlink_to(served)
+    return f"unix:{path}", tmp_path / "s.side", served + ".side"
+
+
+def test_a_side_socket_that_is_not_to_be_had_now_is_asked_again(server, beside):
+    address, side, served = beside
+    x = np.random.default_rng(3).normal(0, 30, (1000, 1100)).astype(np.float32)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as silent:
+        silent.bind(str(side))  # it does not listen: connections are refused
+        with rlk.connect(address, timeout=60) as client:
+            for _ in range(2):
+                with pytest.raises(rlk.UnavailableError):
+                    client.arena(MIB)
+                assert client._session.token is None
+            side.unlink()
+            side.symlink_to(served)
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                result = client.call(FORWARD, x=x)
+            assert "host_arena" in result.report.transports
+        side.unlink()
+    # Every call that goes by a slower way says so, and not only the first.
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as silent:
+        silent.bind(str(side))
+        with rlk.connect(address, timeout=60) as client:
+            for _ in range(2):
+                with pytest.warns(rlk.SlowerTransportWarning, match="side socket") as told:
+                    slower = client.call(FORWARD, x=x)
+                assert told[0].filename == __file__
+                assert slower.report.transports == ("resident",)
+                assert slower.y.tobytes() == result.y.tobytes()
+
+
+def test_without_a_side_socket_nothing_is_promised(beside):
+    address, _, _ = beside
+    with rlk.connect(address, timeout=60) as client, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        result = client.call(FORWARD, x=np.ones((1000, 1100), np.float32))
+        assert result.report.transports == ("resident",)
+        with pytest.raises(rlk.FailedPreconditionError) as error:
+            client.arena(MIB)
+    assert error.value.reason == "PLACEMENT_UNAVAILABLE"
+
+
+@pytest.mark.parametrize("first", ["packet", "question"])
+def test_a_refused_connection_says_why(tmp_path, first):
+    path = tmp_path / "s.side"
+    error = rlk.ResourceExhaustedError
+    status = status_pb2.Status(code=8, message="too many connections are open")
+    packet = session_pb2.SideReply(error=status.SerializeToString()).SerializeToString()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+        listening.bind(str(path))
+        listening.listen()
+
+        def refuse():
+            accepted, _ = listening.accept()
+            with accepted:
+                if first == "question":  # it is left unread, which resets the connection
+                    accepted.recv(1, socket.MSG_PEEK)
+                accepted.send(packet)
+
+        if first == "packet":
+            connection = _side.SideConnection.connect(str(path))
+            refuse()
+            with pytest.raises(error, match="too many"):
+                connection.ask(session_pb2.SideRequest())
+            connection.close()
+            return
+        thread = threading.Thread(target=refuse)
+        thread.start()
+        with pytest.raises(error, match="too many"):
+            _session.open_beside(f"unix:{tmp_path / 's'}")
+        thread.join()

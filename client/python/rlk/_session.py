@@ -9,7 +9,12 @@ from typing import Any, Callable, List, Optional, Tuple
 from rlk._channel import Route, names_several
 from rlk._proto import session_pb2
 from rlk._side import SideConnection
-from rlk.errors import FailedPreconditionError, RlkError
+from rlk.errors import (
+    FailedPreconditionError,
+    ResourceExhaustedError,
+    RlkError,
+    UnavailableError,
+)
 
 SERVICE = "/rlk.v1.SessionService/"
 KEY = "rlk-session"
@@ -48,6 +53,9 @@ def open_beside(address: str) -> Optional[Tuple[SideConnection, str]]:
     """A session on the side socket of a server at "unix:/path", or None where there is none.
 
     The session lives as long as the connection: it ends with this process, however that ends.
+
+    Raises:
+        UnavailableError, ResourceExhaustedError: there is one and it is not to be had now.
     """
     if not address.startswith("unix:"):
         return None
@@ -59,9 +67,11 @@ def open_beside(address: str) -> Optional[Tuple[SideConnection, str]]:
         reply, _ = connection.ask(request)
         if reply.WhichOneof("reply") == "open_session":
             return connection, reply.open_session.token
+    except (UnavailableError, ResourceExhaustedError):
+        connection.close()
+        raise
     except RlkError:
-        pass
-    # Another user's server, or a full one: the call that opens the session says what is wrong.
+        pass  # Of another user, say: the call that opens the session says what is wrong.
     connection.close()
     return None
 
@@ -75,6 +85,8 @@ class SessionHolder:
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._connection: Optional[SideConnection] = None
+        # Why the side socket that there is was not to be had.
+        self._missed: Optional[RlkError] = None
         self._own = False
         self._process = os.getpid()
         self.token = token
@@ -83,12 +95,23 @@ class SessionHolder:
         """What every call carries."""
         return call_metadata(self._route, self.token)
 
-    def require(self, call: Call) -> str:
-        """The token; opens the session with ``call`` if there is none."""
+    def require(self, call: Call, beside_only: bool = False) -> str:
+        """The token; opens the session with ``call`` if there is none.
+
+        With ``beside_only`` no session is opened in another way than on the side socket where that
+        could be had later: the error is raised.
+        """
         with self._lock:
             if self.token is None:
                 check_one_server(self._route.address)
-                beside = open_beside(self._route.address)
+                beside = None
+                try:
+                    self._missed = None
+                    beside = open_beside(self._route.address)
+                except RlkError as error:
+                    self._missed = error
+                    if beside_only:
+                        raise
                 if beside is not None:
                     self._connection, self.token = beside
                 else:
@@ -108,9 +131,15 @@ class SessionHolder:
         return token
 
     def require_side(self, call: Call) -> SideConnection:
-        """The connection that holds the session; FailedPreconditionError where none does."""
-        self.require(call)
+        """The connection that holds the session; FailedPreconditionError where none does.
+
+        UnavailableError or ResourceExhaustedError where the server has a side socket that could not
+        be had: without a session, asking again later may help.
+        """
+        self.require(call, beside_only=True)
         if self._connection is None:
+            if self._missed is not None:
+                raise self._missed.with_traceback(None)
             raise FailedPreconditionError(
                 "arenas are for clients that hold their session on the server's side socket",
                 reason="PLACEMENT_UNAVAILABLE",

@@ -6,6 +6,7 @@ import array
 import collections
 import os
 import socket
+import struct
 import threading
 import weakref
 from typing import Deque, List, Optional, Tuple
@@ -17,6 +18,7 @@ from rlk.errors import FailedPreconditionError, RlkError, UnavailableError, from
 
 # Large arenas are zeroed and page-locked before the answer.
 _SECONDS = 60.0
+_TIMEVAL = struct.pack("@ll", int(_SECONDS), 0)
 _PACKET_BYTES_MAX = 8192
 # Systems without it have no servers; the package is imported there all the same.
 _CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
@@ -41,18 +43,24 @@ class SideConnection:
 
     @staticmethod
     def connect(path: str) -> Optional[SideConnection]:
-        """None where nobody listens at ``path``."""
-        if not os.path.exists(path):
-            return None
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        """None where there is no such socket; UnavailableError where it cannot be reached now."""
+        try:
+            connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        except OSError as error:
+            raise UnavailableError(f"the side socket {path}: {error}") from None
         # Before it is connected, so that a fork by another thread finds it.
         made = SideConnection(connection)
         try:
-            connection.settimeout(_SECONDS)
+            # With Python's own time-out, a full queue of the server would be an error at once.
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL)
             connection.connect(path)
-        except OSError:
+            connection.settimeout(_SECONDS)
+        except (FileNotFoundError, NotADirectoryError):
             made.close()
             return None
+        except OSError as error:
+            made.close()
+            raise UnavailableError(f"the side socket {path}: {error}") from None
         return made
 
     @property
@@ -131,8 +139,14 @@ class SideConnection:
             raise UnavailableError("the connection to the side socket is closed")
         received: List[int] = []
         try:
-            self._socket.send(request.SerializeToString())
-            data = _receive(self._socket, received)
+            try:
+                self._socket.send(request.SerializeToString())
+            except (BrokenPipeError, ConnectionResetError):
+                pass  # A server that refuses a connection says why and closes it, maybe by now.
+            try:
+                data = _receive(self._socket, received)
+            except ConnectionResetError:  # it stands before the packet
+                data = _receive(self._socket, received)
             if not data:
                 raise OSError("the server closed the connection")
             return session_pb2.SideReply.FromString(data), received[0] if received else None

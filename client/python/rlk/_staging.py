@@ -11,7 +11,12 @@ import numpy as np
 
 from rlk import _tensors, resident
 from rlk.arena import Arena, Place
-from rlk.errors import FailedPreconditionError, RlkError
+from rlk.errors import (
+    FailedPreconditionError,
+    ResourceExhaustedError,
+    RlkError,
+    UnavailableError,
+)
 
 # Inputs below this stay in the message of a call whose other inputs travel in another way.
 LARGE_BYTES = 64 << 10
@@ -58,7 +63,8 @@ class Staging:
     def stage(self, client: Any, arguments: Dict[str, Any]) -> Optional[Staged]:
         """Copies the large inputs; None where the server offers no host arenas to this client.
 
-        Where it offers them and has no room, that is said in a warning.
+        Where it offers them and they are not to be had now, that is said in a warning, and the next
+        call tries again.
         """
         sources: List[Tuple[str, _tensors.Source]] = []
 
@@ -70,7 +76,11 @@ class Staging:
         if self._process != os.getpid():
             _tell("this process is a fork of the one that shares memory with the server")
             return None
-        if not self._offers(client):
+        try:
+            if not self._offers(client):
+                return None
+        except (UnavailableError, ResourceExhaustedError) as error:
+            _tell(error)
             return None
         for name, value in arguments.items():
             look(name, value)
@@ -108,12 +118,18 @@ class Staging:
 
     def _offers(self, client: Any) -> bool:
         if self._offered is None:
+            missed: Optional[RlkError] = None
             try:
                 client._session.require_side(client._message_call)
-                offered = {c.name: c.available for c in client.info().capabilities}
-                self._offered = offered.get("host_arena", False)
             except FailedPreconditionError:
                 self._offered = False
+                return False
+            except (UnavailableError, ResourceExhaustedError) as error:
+                missed = error
+            offered = {c.name: c.available for c in client.info().capabilities}
+            if missed is not None and offered.get("host_arena", False):
+                raise missed  # not remembered: it may be had later
+            self._offered = offered.get("host_arena", False)
         return self._offered
 
     def _take(self, client: Any, nbytes: int) -> Arena:

@@ -65,7 +65,8 @@ class TensorCalls:
 
         Raises:
             FailedPreconditionError: such arenas are not to be had here.
-            ResourceExhaustedError: there is no room now.
+            ResourceExhaustedError: there is no room now, or this process cannot map it.
+            UnavailableError: the side socket is not to be had now.
         """
         self._check_open()
         side = self._session.require_side(self._message_call)

@@ -130,7 +130,10 @@ class AsyncClient:
         async with self._opening:
             if self._token is None:
                 _session.check_one_server(self.address)
-                beside = _session.open_beside(self.address)
+                try:
+                    beside = _session.open_beside(self.address)
+                except RlkError:
+                    beside = None  # It is used for the session alone.
                 if beside is not None:
                     self._beside, self._token = beside
                 else:
