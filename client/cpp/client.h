@@ -230,7 +230,8 @@ class Client {
   friend class Staging;
   struct Impl;
   // Whether the client's session is held by the server's side socket; opens it if there is none.
-  bool HoldsSideSocket() const;
+  // Whether the session is held on the server's side socket, and why not.
+  absl::Status SideStatus() const;
   absl::StatusOr<CallResult> CallLarge(const wire::MethodBinding& method,
                                        const CallRequest& request) const;
   absl::StatusOr<CallResult> CallInline(const wire::MethodBinding& method,

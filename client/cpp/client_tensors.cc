@@ -237,7 +237,7 @@ absl::StatusOr<CallResult> Client::Call(const CallRequest& request) const {
   return result;
 }
 
-bool Client::HoldsSideSocket() const { return impl_->session->RequireSide().ok(); }
+absl::Status Client::SideStatus() const { return impl_->session->RequireSide().status(); }
 
 absl::StatusOr<CallResult> Client::CallLarge(const wire::MethodBinding& method,
                                              const CallRequest& request) const {

@@ -58,6 +58,10 @@ void SessionHolder::Attach(grpc::ClientContext& context) const {
 
 absl::StatusOr<std::string> SessionHolder::Require() {
   const std::lock_guard opening(opening_);
+  return Open(/*by_call=*/true);
+}
+
+absl::StatusOr<std::string> SessionHolder::Open(bool by_call) {
   if (std::string present = token(); !present.empty()) return present;
   if (options_.several) {
     return MakeError(
@@ -66,7 +70,13 @@ absl::StatusOr<std::string> SessionHolder::Require() {
         "sessions, and tensors that stay or travel in streams, belong to one server");
   }
   absl::StatusOr<rlk::v1::OpenSessionResponse> opened = OpenBeside(SidePath(options_.address));
-  if (side_ == nullptr) opened = OpenByCall();
+  if (side_ == nullptr) {
+    missed_ = absl::IsUnavailable(opened.status()) || absl::IsResourceExhausted(opened.status())
+                  ? opened.status()
+                  : absl::OkStatus();
+    if (!missed_.ok() && !by_call) return missed_;
+    opened = OpenByCall();
+  }
   if (!opened.ok()) return opened.status();
   if (opened->token().empty() || !CheckToken("session", opened->token()).ok()) {
     return absl::InternalError("the server opened a session without a token");
@@ -83,21 +93,20 @@ absl::StatusOr<std::string> SessionHolder::Require() {
 }
 
 absl::StatusOr<rlk::v1::OpenSessionResponse> SessionHolder::OpenBeside(const std::string& path) {
-  const std::shared_ptr<SideConnection> side = SideConnection::Connect(path);
-  if (side == nullptr) return absl::UnavailableError("there is no side socket");
+  RLK_ASSIGN_OR_RETURN(const std::shared_ptr<SideConnection> side, SideConnection::Connect(path));
   rlk::v1::SideRequest request;
   request.mutable_open_session();
-  // Another user's server, or a full one: the call will say what is wrong.
   RLK_ASSIGN_OR_RETURN(const rlk::v1::SideReply reply, side->Ask(request));
-  if (!reply.has_open_session()) return absl::UnavailableError("the side socket opened no session");
+  if (!reply.has_open_session()) return absl::InternalError("the side socket opened no session");
   side_ = side;
   return reply.open_session();
 }
 
 absl::StatusOr<std::shared_ptr<SideConnection>> SessionHolder::RequireSide() {
-  RLK_RETURN_IF_ERROR(Require().status());
   const std::lock_guard opening(opening_);
+  RLK_RETURN_IF_ERROR(Open(/*by_call=*/false).status());
   if (side_ != nullptr) return side_;
+  RLK_RETURN_IF_ERROR(missed_);
   return MakeError(absl::StatusCode::kFailedPrecondition,
                    {Reason::kPlacementUnavailable, "address", options_.address,
                     "unix:PATH with the side socket PATH.side, and a session of the client's own"},

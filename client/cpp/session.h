@@ -42,12 +42,16 @@ class SessionHolder {
   // (kWrongServer) where the address stands for several servers.
   absl::StatusOr<std::string> Require();
   // The connection that holds the session. FAILED_PRECONDITION (kPlacementUnavailable) where none
-  // does.
+  // does; UNAVAILABLE or RESOURCE_EXHAUSTED where the server has a side socket that could not be
+  // had: without a session, asking again later may help.
   absl::StatusOr<std::shared_ptr<SideConnection>> RequireSide();
   // Puts the tokens that there are into the metadata of a call.
   void Attach(grpc::ClientContext& context) const;
 
  private:
+  // Under opening_. Without `by_call` no session is opened in another way than beside, where that
+  // could be had later.
+  absl::StatusOr<std::string> Open(bool by_call);
   absl::StatusOr<rlk::v1::OpenSessionResponse> OpenBeside(const std::string& path);
   absl::StatusOr<rlk::v1::OpenSessionResponse> OpenByCall();
   void Renew(std::chrono::milliseconds interval);
@@ -60,6 +64,8 @@ class SessionHolder {
   std::mutex opening_;
   // Null where the session was opened in another way.
   std::shared_ptr<SideConnection> side_;  // guarded by opening_
+  // Why the side socket that there is was not to be had.
+  absl::Status missed_;  // guarded by opening_
   std::condition_variable stop_;
   bool stopping_ = false;  // guarded by mutex_
   std::thread renewer_;

@@ -1,10 +1,12 @@
 #include "client/cpp/side_connection.h"
 
-#include <sys/socket.h>
+#include <poll.h>
 #include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -45,34 +47,91 @@ int TakeDescriptor(msghdr& message) {
   return first;
 }
 
+absl::Status Unreachable(const std::string& path, int error) {
+  const std::string message = "the side socket " + path + ": " + strerror(error);
+  // The server has none, or has gone and left none.
+  if (error == ENOENT || error == ENOTDIR) return absl::NotFoundError(message);
+  return absl::UnavailableError(message);
+}
+
+absl::Status Forked() {
+  return MakeError(absl::StatusCode::kFailedPrecondition,
+                   {Reason::kPlacementUnavailable,
+                    "arena",
+                    {},
+                    "arenas of clients that were made after the fork"},
+                   "this process is a fork of the one that shares memory with the server");
+}
+
+// Repeats `call`, which does not block, until it has a result or the deadline passes.
+template <typename Call>
+ssize_t UntilReady(int fd, short events, std::chrono::steady_clock::time_point deadline,
+                   const Call& call) {
+  for (;;) {
+    const ssize_t result = call();
+    if (result >= 0 || (errno != EINTR && errno != EAGAIN)) return result;
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+    if (left.count() <= 0) return -1;
+    pollfd waited = {fd, events, 0};
+    // Interrupted or not, the call says what there is.
+    (void)poll(&waited, 1, static_cast<int>(left.count()));
+  }
+}
+
 }  // namespace
 
-std::shared_ptr<SideConnection> SideConnection::Connect(const std::string& path) {
+SideConnection::SideConnection(int socket) : process_(getpid()), socket_(socket) {}
+
+absl::StatusOr<std::shared_ptr<SideConnection>> SideConnection::Connect(const std::string& path) {
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
-  if (path.empty() || path.size() >= sizeof(address.sun_path)) return nullptr;
+  if (path.empty() || path.size() >= sizeof(address.sun_path)) return Unreachable(path, ENOENT);
   memcpy(address.sun_path, path.c_str(), path.size() + 1);
   const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-  if (fd < 0) return nullptr;
+  if (fd < 0) return Unreachable(path, errno);
+  // Of the wait for a place in the server's queue.
   timeval timeout = {};
   timeout.tv_sec = kSeconds;
-  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
-  if (connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) {
-    return std::shared_ptr<SideConnection>(new SideConnection(fd));
-  }
+  setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
+  int connected = -1;
+  do {
+    connected = connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address));
+  } while (connected != 0 && errno == EINTR);
+  if (connected == 0) return std::shared_ptr<SideConnection>(new SideConnection(fd));
+  const int error = errno;
   close(fd);
-  return nullptr;
+  return Unreachable(path, error);
 }
 
 SideConnection::~SideConnection() { Close(); }
 
 void SideConnection::Close() {
+  if (getpid() != process_) {
+    // A thread that is not here may have held the mutex.
+    if (const int fd = std::exchange(socket_, -1); fd >= 0) close(fd);
+    return;
+  }
   const std::lock_guard lock(mutex_);
   if (const int fd = std::exchange(socket_, -1); fd >= 0) close(fd);
 }
 
+ssize_t SideConnection::Exchange(const std::string& packet, msghdr& message) const {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(kSeconds);
+  const ssize_t sent = UntilReady(socket_, POLLOUT, deadline, [&] {
+    return send(socket_, packet.data(), packet.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  });
+  // A server that refuses a connection says why and closes it, maybe before it is asked.
+  if (sent < 0 && errno != EPIPE && errno != ECONNRESET) return -1;
+  const auto receive = [&] { return recvmsg(socket_, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT); };
+  const ssize_t got = UntilReady(socket_, POLLIN, deadline, receive);
+  // The reset stands before the packet.
+  return got < 0 && errno == ECONNRESET ? receive() : got;
+}
+
 absl::StatusOr<rlk::v1::SideReply> SideConnection::Ask(const rlk::v1::SideRequest& request,
                                                        int* descriptor) {
+  if (getpid() != process_) return Forked();
   const std::string packet = request.SerializeAsString();
   char buffer[kPacketBytesMax];
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
@@ -87,9 +146,7 @@ absl::StatusOr<rlk::v1::SideReply> SideConnection::Ask(const rlk::v1::SideReques
   {
     const std::lock_guard lock(mutex_);
     if (socket_ < 0) return absl::UnavailableError("the connection to the side socket is closed");
-    const bool sent = send(socket_, packet.data(), packet.size(), MSG_NOSIGNAL) ==
-                      static_cast<ssize_t>(packet.size());
-    const ssize_t got = sent ? recvmsg(socket_, &message, MSG_CMSG_CLOEXEC) : -1;
+    const ssize_t got = Exchange(packet, message);
     if (got > 0) received = TakeDescriptor(message);
     if (got <= 0 || !reply.ParseFromArray(buffer, static_cast<int>(got))) {
       // A later answer would be taken for that of another question.

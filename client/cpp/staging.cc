@@ -32,20 +32,22 @@ Staging::Use::~Use() {
   if (staging_->idle_.size() < kIdleMax) staging_->idle_.push_back(std::move(slot_));
 }
 
-bool Staging::Offers(const Client& client) {
+absl::StatusOr<bool> Staging::Offers(const Client& client) {
   {
     const std::lock_guard lock(mutex_);
     if (offers_) return *offers_;
   }
   // Not on a connection without the side socket, and not where the server says that it has none.
-  bool offers = client.HoldsSideSocket();
-  if (offers) {
-    const auto info = client.GetInfo();
-    offers = info.ok() && std::any_of(info->capabilities().begin(), info->capabilities().end(),
-                                      [](const rlk::v1::Capability& capability) {
-                                        return capability.name() == "host_arena" &&
-                                               capability.available();
-                                      });
+  const absl::Status side = client.SideStatus();
+  bool offers = false;
+  if (!absl::IsFailedPrecondition(side)) {
+    RLK_ASSIGN_OR_RETURN(const auto info, client.GetInfo());
+    offers = std::any_of(info.capabilities().begin(), info.capabilities().end(),
+                         [](const rlk::v1::Capability& capability) {
+                           return capability.name() == "host_arena" && capability.available();
+                         });
+    // Not remembered: it may be had later.
+    if (offers) RLK_RETURN_IF_ERROR(side);
   }
   const std::lock_guard lock(mutex_);
   offers_ = offers;
@@ -74,7 +76,9 @@ absl::StatusOr<ArenaSlot> Staging::Take(const Client& client, int64_t bytes) {
 absl::StatusOr<std::optional<Staging::Use>> Staging::Stage(const Client& client,
                                                            CallRequest& request,
                                                            std::string* problem) {
-  if (!Offers(client)) return std::optional<Use>();
+  const absl::StatusOr<bool> offers = Offers(client);
+  if (!offers.ok()) *problem = "host_arena: " + std::string(offers.status().message());
+  if (!offers.ok() || !*offers) return std::optional<Use>();
   int64_t total = 0;
   for (const auto& [name, input] : request.inputs) {
     RLK_ASSIGN_OR_RETURN(const int64_t bytes, StagedBytes(name, input));

@@ -32,12 +32,14 @@ class Staging {
   };
 
   // Copies the large inputs and names their places in `request`. Nothing where the server offers no
-  // host arenas to this client; where it offers them and has no room, `problem` says so.
+  // host arenas to this client; where it offers them and they are not to be had now, `problem` says
+  // so, and the next call tries again.
   absl::StatusOr<std::optional<Use>> Stage(const Client& client, CallRequest& request,
                                            std::string* problem);
 
  private:
-  bool Offers(const Client& client);
+  // An error says that they could not be had now.
+  absl::StatusOr<bool> Offers(const Client& client);
   absl::StatusOr<ArenaSlot> Take(const Client& client, int64_t bytes);
 
   std::mutex mutex_;
