@@ -7,14 +7,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/core/status.h"
+#include "kernels/cuda/driver_function.h"
 #include "kernels/cuda/status.h"
 
 namespace rlk::cuda {
 namespace {
 
-constexpr int kVersion = 10020;
-
-// From the driver that the runtime has loaded: nothing links libcuda.
 struct Driver {
   PFN_cuMemGetAllocationGranularity_v10020 granularity = nullptr;
   PFN_cuMemCreate_v10020 create = nullptr;
@@ -31,15 +29,7 @@ struct Driver {
 
 template <typename Function>
 absl::Status Find(const char* name, Function* to) {
-  void* function = nullptr;
-  cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
-  RLK_CUDA_RETURN_IF_ERROR(
-      cudaGetDriverEntryPointByVersion(name, &function, kVersion, cudaEnableDefault, &result));
-  if (result != cudaDriverEntryPointSuccess || function == nullptr) {
-    return absl::InternalError(absl::StrCat("the driver has no ", name));
-  }
-  *to = reinterpret_cast<Function>(function);
-  return absl::OkStatus();
+  return FindDriverFunction(name, 10020, to);
 }
 
 absl::StatusOr<Driver> Driver::Load() {

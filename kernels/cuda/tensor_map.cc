@@ -1,25 +1,19 @@
 #include "kernels/cuda/tensor_map.h"
 
 #include <cudaTypedefs.h>
-#include <cuda_runtime_api.h>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "kernels/cuda/status.h"
+#include "kernels/core/status.h"
+#include "kernels/cuda/driver_function.h"
 
 namespace rlk::cuda {
 namespace {
 
-// From the driver that the runtime has loaded: nothing links libcuda.
 absl::StatusOr<PFN_cuTensorMapEncodeTiled_v12000> Encoder() {
-  void* function = nullptr;
-  cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
-  RLK_CUDA_RETURN_IF_ERROR(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function,
-                                                            12000, cudaEnableDefault, &result));
-  if (result != cudaDriverEntryPointSuccess || function == nullptr) {
-    return absl::InternalError("the driver has no cuTensorMapEncodeTiled");
-  }
-  return reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(function);
+  PFN_cuTensorMapEncodeTiled_v12000 encode = nullptr;
+  RLK_RETURN_IF_ERROR(FindDriverFunction("cuTensorMapEncodeTiled", 12000, &encode));
+  return encode;
 }
 
 struct Tiles {

@@ -10,6 +10,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import time
 import urllib.request
 
 import pytest
@@ -92,6 +93,15 @@ class Server:
         """The text of the metrics endpoint."""
         with urllib.request.urlopen(f"http://{self.addresses['metrics']}/metrics") as reply:
             return reply.read().decode()
+
+    def gauge(self, name):
+        """The value of an unlabelled series."""
+        lines = self.scrape().splitlines()
+        return next(float(line.split()[1]) for line in lines if line.startswith(name + " "))
+
+    def await_gauge(self, name, value):
+        while self.gauge(name) != value:  # the test's own time-out is the bound
+            time.sleep(0.01)
 
     def stop(self):
         """Ends the server as an operator would; returns its exit code."""

@@ -25,17 +25,6 @@ def client(server):
         yield made
 
 
-def gauge(server, name):
-    """The value of an unlabelled series."""
-    lines = server.scrape().splitlines()
-    return next(float(line.split()[1]) for line in lines if line.startswith(name + " "))
-
-
-def await_gauge(server, name, value):
-    while gauge(server, name) != value:  # the test's own time-out is the bound
-        time.sleep(0.01)
-
-
 @pytest.mark.parametrize("dtype", ["bf16", "f16", "f32"])
 def test_calls_in_arenas_give_the_bits_of_inline_ones(client, dtype):
     read, written = client.arena(4 * MIB), client.arena(4 * MIB, "output")
@@ -168,17 +157,17 @@ def test_a_killed_client_gives_its_memory_back(server):
         time.sleep(600)
         """
     )
-    await_gauge(server, "rlk_arena_bytes", 0)
+    server.await_gauge("rlk_arena_bytes", 0)
     child = subprocess.Popen(
         [sys.executable, "-c", program, str(PACKAGE), server.unix],
         stdout=subprocess.PIPE,
     )
     assert child.stdout.readline() == b"holds\n"
-    assert gauge(server, "rlk_arena_bytes") == 2 * MIB
+    assert server.gauge("rlk_arena_bytes") == 2 * MIB
     child.send_signal(signal.SIGKILL)
     child.wait()
     child.stdout.close()
-    await_gauge(server, "rlk_arena_bytes", 0)
+    server.await_gauge("rlk_arena_bytes", 0)
 
 
 def test_arenas_leave_nothing_in_the_client(server):
@@ -199,7 +188,7 @@ def test_arenas_leave_nothing_in_the_client(server):
     run(50)
     while descriptors() > before:  # connections are closed behind their clients
         time.sleep(0.01)
-    await_gauge(server, "rlk_arena_bytes", 0)
+    server.await_gauge("rlk_arena_bytes", 0)
 
 
 @pytest.fixture
@@ -222,13 +211,13 @@ def test_large_inputs_go_through_shared_memory_unseen(server):
         streamed, shared = (c.call(backward, x=x, grad_y=grad) for c in (far, near))
         assert shared.grad_x.tobytes() == streamed.grad_x.tobytes()
         # Copies are in one arena, used again.
-        assert gauge(server, "rlk_arena_bytes") == 16 * MIB
+        assert server.gauge("rlk_arena_bytes") == 16 * MIB
         assert near.tensors() == ()
         with pytest.raises(rlk.InvalidArgumentError) as error:
             near.call(FORWARD, x=x.astype(np.int64))
         assert error.value.reason == "DTYPE_NOT_ALLOWED"
         near.call(FORWARD, x=x)
-        assert gauge(server, "rlk_arena_bytes") == 16 * MIB
+        assert server.gauge("rlk_arena_bytes") == 16 * MIB
 
 
 def test_a_slower_way_than_was_promised_is_told(small_server):

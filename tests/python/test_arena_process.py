@@ -8,7 +8,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 import warnings
 
 import numpy as np
@@ -31,17 +30,6 @@ HANGS_SECONDS = 300
 def client(server):
     with rlk.connect(server.unix, timeout=60) as made:
         yield made
-
-
-def gauge(server, name):
-    """The value of an unlabelled series."""
-    lines = server.scrape().splitlines()
-    return next(float(line.split()[1]) for line in lines if line.startswith(name + " "))
-
-
-def await_gauge(server, name, value):
-    while gauge(server, name) != value:  # the test's own time-out is the bound
-        time.sleep(0.01)
 
 
 HEAD = """
@@ -201,7 +189,7 @@ def test_a_fork_has_none_of_the_locks_that_were_held(server):
 
 
 def test_the_session_of_a_killed_client_ends_though_a_fork_lives(server):
-    await_gauge(server, "rlk_arena_bytes", 0)
+    server.await_gauge("rlk_arena_bytes", 0)
     parent = subprocess.Popen(
         program(
             server,
@@ -219,10 +207,10 @@ def test_the_session_of_a_killed_client_ends_though_a_fork_lives(server):
     )
     try:
         assert parent.stdout.readline() == b"holds\n"
-        assert gauge(server, "rlk_arena_bytes") == MIB
+        assert server.gauge("rlk_arena_bytes") == MIB
         parent.send_signal(signal.SIGKILL)
         parent.wait()
-        await_gauge(server, "rlk_arena_bytes", 0)
+        server.await_gauge("rlk_arena_bytes", 0)
     finally:
         parent.stdin.close()  # ends the fork
         parent.stdout.close()
@@ -242,7 +230,7 @@ def test_programs_that_are_started_have_no_descriptor_of_an_arena(client, monkey
 
 
 def test_memory_that_cannot_be_mapped_is_given_back(client, server, monkeypatch):
-    await_gauge(server, "rlk_arena_bytes", 0)
+    server.await_gauge("rlk_arena_bytes", 0)
     asked = []
     ask = _side.SideConnection.ask
 
@@ -259,7 +247,7 @@ def test_memory_that_cannot_be_mapped_is_given_back(client, server, monkeypatch)
         client.arena(MIB)
     assert (error.value.reason, error.value.value) == ("BYTES_EXHAUSTED", str(MIB))
     assert asked[-2:] == ["open_arena", "close_arena"]
-    await_gauge(server, "rlk_arena_bytes", 0)
+    server.await_gauge("rlk_arena_bytes", 0)
 
 
 def test_no_answer_is_taken_for_that_of_another_question(client, monkeypatch):

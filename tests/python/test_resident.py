@@ -25,17 +25,6 @@ def client(request, server):
         yield made
 
 
-def gauge(server, name):
-    """The value of an unlabelled series."""
-    lines = server.scrape().splitlines()
-    return next(float(line.split()[1]) for line in lines if line.startswith(name + " "))
-
-
-def await_gauge(server, name, value):
-    while gauge(server, name) != value:  # the test's own time-out is the bound
-        time.sleep(0.01)
-
-
 @pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float16])
 def test_every_pattern_of_sixteen_bits_passes(client, dtype):
     x = np.arange(1 << 16, dtype=np.uint16).view(dtype).reshape(256, 256)
@@ -218,7 +207,7 @@ def test_a_killed_client_leaves_nothing(own_server, way):
     ) as process:
         token = process.stdout.readline().strip()
         assert len(token) == 65
-        assert gauge(server, "rlk_leases") == 1
+        assert server.gauge("rlk_leases") == 1
         process.send_signal(signal.SIGKILL)
     if way == "tcp":
         # The lease is long, so that a slow machine does not end it before; and cut short now.
@@ -227,8 +216,8 @@ def test_a_killed_client_leaves_nothing(own_server, way):
                 session_pb2.RenewSessionRequest(lease_ms=1).SerializeToString(),
                 metadata=[(_session.KEY, token)],
             )
-    await_gauge(server, "rlk_leases", 0)
-    await_gauge(server, "rlk_sessions", 0)
+    server.await_gauge("rlk_leases", 0)
+    server.await_gauge("rlk_sessions", 0)
 
 
 def test_a_session_is_renewed_while_the_client_lives(server, monkeypatch):

@@ -184,8 +184,8 @@ __global__ void __launch_bounds__(WideFold<X, kConvention, kStages>::kThreads)
 // column after column of 128 rows, and runs beside it. One warp adds, one copies.
 struct StoredFold {
   static constexpr int kColumns = 16;
-  static constexpr int kBlocks =
-      4;  // of kFoldRows, of a tile: each wait costs the chain 100 cycles
+  // Of kFoldRows, of a tile: each wait costs the chain 100 cycles.
+  static constexpr int kBlocks = 4;
   static constexpr int kTileRows = kBlocks * kFoldRows;
   static constexpr int kStages = 4;
   static constexpr int kThreads = 64;
