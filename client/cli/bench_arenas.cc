@@ -1,42 +1,27 @@
 #include "client/cli/bench_arenas.h"
 
-#include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <functional>
 #include <optional>
 #include <utility>
 
-#include "client/cli/latency.h"
-#include "client/cli/numbers.h"
+#include "client/cli/timing.h"
 #include "client/cpp/status_map.h"
 #include "kernels/core/status.h"
 
 namespace rlk::cli {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using client::Arena;
 using client::ArenaKind;
 using client::ArenaSlot;
 
 constexpr int kRoundsMin = 5, kRoundsMax = 200;
 
-double Since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
-double MedianOf(std::vector<double>& values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 // One call with its input and its output in arenas.
 struct SlotCall {
   ArenaSlot x, y;
-  std::vector<double> wall, in, out;
+  Median wall, in, out;
 
   absl::Status Run(const client::Client& client, int64_t bytes,
                    const std::function<void(rlk::v1::CallOptions&)>& options) {
@@ -46,13 +31,16 @@ struct SlotCall {
     options(request.options);
     const auto begin = Clock::now();
     RLK_ASSIGN_OR_RETURN(const client::CallResult result, client.Call(request));
-    const double seconds = Since(begin);
+    const double seconds = SecondsSince(begin);
     const auto& phases = result.report->phases();
-    wall.push_back(seconds - static_cast<double>(phases.kernel_ns()) * 1e-9);
-    in.push_back(static_cast<double>(phases.stage_in_ns()) * 1e-9);
-    out.push_back(static_cast<double>(phases.stage_out_ns()) * 1e-9);
+    wall.Add(seconds - static_cast<double>(phases.kernel_ns()) * 1e-9);
+    in.Add(static_cast<double>(phases.stage_in_ns()) * 1e-9);
+    out.Add(static_cast<double>(phases.stage_out_ns()) * 1e-9);
     return absl::OkStatus();
   }
+
+  // The median of what it took since the last look.
+  double TakeWall() { return std::exchange(wall, {}).Get(); }
 };
 
 absl::StatusOr<SlotCall> HostCall(const client::Client& client, int64_t bytes) {
@@ -86,13 +74,24 @@ absl::StatusOr<double> Empty(rlk::v1::TensorService::Stub& stub) {
   grpc::ClientContext context;
   rlk::v1::ListTensorsResponse response;
   RLK_RETURN_IF_ERROR(client::FromGrpc(stub.ListTensors(&context, {}, &response)));
-  return Since(begin);
+  return SecondsSince(begin);
 }
 
-std::string Micros(double seconds) { return seconds > 0 ? Short(seconds * 1e6) : ""; }
-
-std::string Rate(int64_t bytes, double seconds) {
-  return seconds > 0 ? Short(static_cast<double>(bytes) / seconds * 1e-9) : "";
+// The two by turns; returns what the empty call took. Each way has rounds of its own: a call that
+// has the processors sleep for long makes the next one slower, whichever it is.
+absl::StatusOr<double> Alternate(const client::Client& client, rlk::v1::TensorService::Stub& empty,
+                                 SlotCall& call, int64_t bytes,
+                                 const std::function<void(rlk::v1::CallOptions&)>& options,
+                                 double seconds) {
+  Median empty_calls;
+  const auto begin = Clock::now();
+  for (int round = 0; round < kRoundsMax && (round < kRoundsMin || SecondsSince(begin) < seconds);
+       ++round) {
+    RLK_ASSIGN_OR_RETURN(const double taken, Empty(empty));
+    empty_calls.Add(taken);
+    RLK_RETURN_IF_ERROR(call.Run(client, bytes, options));
+  }
+  return empty_calls.Get();
 }
 
 // Nothing where the server's bounds leave no room for it.
@@ -122,54 +121,42 @@ absl::StatusOr<ArenaWays> OfferedArenas(const client::Client& client) {
 absl::StatusOr<ArenaRow> BenchArenas(const client::Client& client,
                                      rlk::v1::TensorService::Stub& empty, const ArenaWays& ways,
                                      int64_t bytes, double seconds) {
-  std::optional<SlotCall> host, device;
-  if (ways.host) {
-    RLK_ASSIGN_OR_RETURN(host, Fitting(HostCall(client, bytes)));
-  }
+  ArenaRow row{.bytes = bytes};
   if (ways.device) {
-    RLK_ASSIGN_OR_RETURN(device, Fitting(DeviceCall(client, bytes)));
+    RLK_ASSIGN_OR_RETURN(std::optional<SlotCall> call, Fitting(DeviceCall(client, bytes)));
+    if (call) {
+      RLK_ASSIGN_OR_RETURN(row.empty_call, Alternate(client, empty, *call, bytes, Live, seconds));
+      row.device_live = call->TakeWall();
+      RLK_RETURN_IF_ERROR(Alternate(client, empty, *call, bytes, Snapshot, seconds).status());
+      row.device_snapshot = call->TakeWall();
+      RLK_RETURN_IF_ERROR(Alternate(client, empty, *call, bytes, Digests, seconds).status());
+      row.device_digests = call->TakeWall();
+    }
   }
-  std::vector<double> empty_calls, snapshots, digests;
-  const auto begin = Clock::now();
-  for (int round = 0; round < kRoundsMax && (round < kRoundsMin || Since(begin) < seconds);
-       ++round) {
-    RLK_ASSIGN_OR_RETURN(const double call, Empty(empty));
-    empty_calls.push_back(call);
-    if (host) RLK_RETURN_IF_ERROR(host->Run(client, bytes, Live));
-    if (!device) continue;
-    RLK_RETURN_IF_ERROR(device->Run(client, bytes, Live));
-    RLK_RETURN_IF_ERROR(device->Run(client, bytes, Snapshot));
-    snapshots.push_back(device->wall.back());
-    device->wall.pop_back();
-    RLK_RETURN_IF_ERROR(device->Run(client, bytes, Digests));
-    digests.push_back(device->wall.back());
-    device->wall.pop_back();
-  }
-  ArenaRow row{.bytes = bytes, .empty_call = MedianOf(empty_calls)};
-  if (host) {
-    row.host_call = MedianOf(host->wall);
-    row.host_in = MedianOf(host->in);
-    row.host_out = MedianOf(host->out);
-  }
-  if (device) {
-    row.device_live = MedianOf(device->wall);
-    row.device_snapshot = MedianOf(snapshots);
-    row.device_digests = MedianOf(digests);
+  if (ways.host) {
+    RLK_ASSIGN_OR_RETURN(std::optional<SlotCall> call, Fitting(HostCall(client, bytes)));
+    if (call) {
+      RLK_ASSIGN_OR_RETURN(row.host_empty_call,
+                           Alternate(client, empty, *call, bytes, Live, seconds));
+      row.host_call = call->TakeWall();
+      row.host_in = call->in.Get();
+      row.host_out = call->out.Get();
+    }
   }
   return row;
 }
 
 Json ArenaJson(const ArenaRow& row) {
-  const auto number = [](double value) { return value > 0 ? Json(value) : Json(nullptr); };
   return {{"bytes", row.bytes},
-          {"empty_call_seconds", number(row.empty_call)},
-          {"host_call_less_kernel_seconds", number(row.host_call)},
-          {"host_stage_in_seconds", number(row.host_in)},
-          {"host_stage_out_seconds", number(row.host_out)},
-          {"host_transport_seconds", number(row.host_transport())},
-          {"device_live_less_kernel_seconds", number(row.device_live)},
-          {"device_snapshot_less_kernel_seconds", number(row.device_snapshot)},
-          {"device_digests_less_kernel_seconds", number(row.device_digests)}};
+          {"empty_call_seconds", NumberOrNull(row.empty_call)},
+          {"host_empty_call_seconds", NumberOrNull(row.host_empty_call)},
+          {"host_call_less_kernel_seconds", NumberOrNull(row.host_call)},
+          {"host_stage_in_seconds", NumberOrNull(row.host_in)},
+          {"host_stage_out_seconds", NumberOrNull(row.host_out)},
+          {"host_transport_seconds", NumberOrNull(row.host_transport())},
+          {"device_live_less_kernel_seconds", NumberOrNull(row.device_live)},
+          {"device_snapshot_less_kernel_seconds", NumberOrNull(row.device_snapshot)},
+          {"device_digests_less_kernel_seconds", NumberOrNull(row.device_digests)}};
 }
 
 std::string ArenaText(const ArenaWays& ways, const std::vector<ArenaRow>& rows) {
@@ -180,15 +167,16 @@ std::string ArenaText(const ArenaWays& ways, const std::vector<ArenaRow>& rows) 
   Table table({"size", "empty call us", "host arena us", "in GB/s", "out GB/s", "transport us",
                "device LIVE us", "SNAPSHOT us", "with digests us"});
   for (const ArenaRow& row : rows) {
-    table.Add({std::to_string(row.bytes), Micros(row.empty_call), Micros(row.host_call),
-               Rate(row.bytes, row.host_in), Rate(row.bytes, row.host_out),
-               Micros(row.host_transport()), Micros(row.device_live), Micros(row.device_snapshot),
-               Micros(row.device_digests)});
+    table.Add({std::to_string(row.bytes), Microseconds(row.empty_call), Microseconds(row.host_call),
+               GigabytesPerSecond(row.bytes, row.host_in),
+               GigabytesPerSecond(row.bytes, row.host_out), Microseconds(row.host_transport()),
+               Microseconds(row.device_live), Microseconds(row.device_snapshot),
+               Microseconds(row.device_digests)});
   }
   return text +
          "Arenas: final_logit_softcap.forward from one slot into another, wall less kernel. in, "
-         "out: what a GPU\nmoves by itself; transport: less that. empty call: a generated stub, in "
-         "the same rounds.\n\n" +
+         "out: what a GPU\nmoves by itself; transport: less that. empty call: a generated stub, by "
+         "turns with LIVE.\n\n" +
          table.Text();
 }
 

@@ -15,8 +15,9 @@ namespace rlk::cli {
 // Medians in seconds; 0 where a way does not apply or the server has no room for it.
 struct ArenaRow {
   int64_t bytes = 0;
-  // An empty unary call of a generated stub, of the same rounds.
-  double empty_call = 0;
+  // An empty unary call of a generated stub, by turns with calls in place on the device arena, and
+  // with calls on the host arenas.
+  double empty_call = 0, host_empty_call = 0;
   // Wall less kernel, and of it the parts in which the server's GPU moves bytes by itself.
   double host_call = 0, host_in = 0, host_out = 0;
   // Wall less kernel: in place, on a snapshot, and on a snapshot with digests of both tensors.
@@ -33,7 +34,7 @@ struct ArenaWays {
 };
 absl::StatusOr<ArenaWays> OfferedArenas(const client::Client& client);
 
-// Reads x from one slot and writes y into another; each size for about `seconds`. `empty` answers
+// Reads x from one slot and writes y into another; each way for about `seconds`. `empty` answers
 // every call at once.
 absl::StatusOr<ArenaRow> BenchArenas(const client::Client& client,
                                      rlk::v1::TensorService::Stub& empty, const ArenaWays& ways,

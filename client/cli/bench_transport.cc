@@ -12,9 +12,9 @@
 #include "client/cli/bench_arenas.h"
 #include "client/cli/command.h"
 #include "client/cli/floor_server.h"
-#include "client/cli/latency.h"
 #include "client/cli/numbers.h"
 #include "client/cli/render.h"
+#include "client/cli/timing.h"
 #include "client/cli/transport_floor.h"
 #include "client/cpp/status_map.h"
 #include "kernels/core/status.h"
@@ -23,37 +23,19 @@
 namespace rlk::cli {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr int64_t kSmallBytes = 128;
 // A unary message of gRPC and protobuf; more is not possible.
 constexpr int64_t kUnaryBytesMax = int64_t{256} << 20;
 constexpr int kRoundsMin = 3, kRoundsMax = 200;
 
-double Since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
 // What one size gave: medians, in seconds; 0 where a way does not apply.
 struct Row {
   int64_t bytes = 0;
   double memcpy = 0, socket = 0, unary = 0, put = 0, get = 0, inline_call = 0;
+  // What the server's GPU takes to read as much page-locked memory of a host arena.
+  double pinned_dma = 0;
   // Of a call on resident tensors, and of a call of 128 bytes beside it: wall less kernel.
   double resident = 0, small_call = 0;
-};
-
-class Median {
- public:
-  void Add(double value) { values_.push_back(value); }
-  double Get() {
-    if (values_.empty()) return 0;
-    const auto middle = values_.begin() + static_cast<std::ptrdiff_t>(values_.size() / 2);
-    std::nth_element(values_.begin(), middle, values_.end());
-    return *middle;
-  }
-
- private:
-  std::vector<double> values_;
 };
 
 absl::StatusOr<client::Tensor> Filled(int64_t bytes, float value) {
@@ -86,7 +68,7 @@ class TransportBench {
 
  private:
   bool GoesOn(int round, Clock::time_point begin) const {
-    return round < kRoundsMax && (round < kRoundsMin || Since(begin) < seconds_);
+    return round < kRoundsMax && (round < kRoundsMin || SecondsSince(begin) < seconds_);
   }
 
   absl::Status Transfers(const client::Tensor& tensor, client::Tensor& back, const SocketSink& sink,
@@ -141,7 +123,7 @@ class TransportBench {
     grpc::ClientContext context;
     rlk::v1::ListTensorsResponse response;
     RLK_RETURN_IF_ERROR(client::FromGrpc(unary_.ListTensors(&context, request, &response)));
-    return Since(begin);
+    return SecondsSince(begin);
   }
 
   absl::Status PutAndGet(const client::Tensor& tensor, client::Tensor& back, Median& put,
@@ -149,10 +131,10 @@ class TransportBench {
     auto begin = Clock::now();
     RLK_ASSIGN_OR_RETURN(const client::ResidentTensor resident,
                          client_.Put(tensor.ref(), {.verify = false}));
-    put.Add(Since(begin));
+    put.Add(SecondsSince(begin));
     begin = Clock::now();
     const absl::Status got = client_.GetInto(resident, 0, back.mutable_bytes(), {.verify = false});
-    get.Add(Since(begin));
+    get.Add(SecondsSince(begin));
     RLK_RETURN_IF_ERROR(client_.Release({resident}));
     return got;
   }
@@ -162,7 +144,7 @@ class TransportBench {
     request.inputs = {{"x", tensor.ref()}};
     const auto begin = Clock::now();
     RLK_ASSIGN_OR_RETURN(const client::CallResult result, client_.Call(request));
-    return Since(begin) - static_cast<double>(result.report->phases().kernel_ns()) * 1e-9;
+    return SecondsSince(begin) - static_cast<double>(result.report->phases().kernel_ns()) * 1e-9;
   }
 
   // Reads x and writes y in place: nothing is sent, copied or allocated.
@@ -172,7 +154,7 @@ class TransportBench {
     *(*request.options.mutable_outputs())["y"].mutable_resident()->mutable_into() = y.handle;
     const auto begin = Clock::now();
     RLK_ASSIGN_OR_RETURN(const client::CallResult result, client_.Call(request));
-    const double wall = Since(begin);
+    const double wall = SecondsSince(begin);
     y.handle = result.Resident("y")->handle;
     return wall - static_cast<double>(result.report->phases().kernel_ns()) * 1e-9;
   }
@@ -189,40 +171,38 @@ std::string SizeText(int64_t bytes) {
   return std::to_string(bytes) + " B";
 }
 
-std::string Rate(int64_t bytes, double seconds) {
-  return seconds > 0 ? Short(static_cast<double>(bytes) / seconds * 1e-9) : "";
-}
-
 std::string Ratio(double a, double b) { return a > 0 && b > 0 ? Short(a / b) : ""; }
 
 Json RowJson(const Row& row) {
-  const auto number = [](double value) { return value > 0 ? Json(value) : Json(nullptr); };
   return {{"bytes", row.bytes},
-          {"memcpy_seconds", number(row.memcpy)},
-          {"unix_socket_seconds", number(row.socket)},
-          {"unary_bytes_seconds", number(row.unary)},
-          {"upload_seconds", number(row.put)},
-          {"download_seconds", number(row.get)},
-          {"inline_call_less_kernel_seconds", number(row.inline_call)},
-          {"resident_call_less_kernel_seconds", number(row.resident)},
-          {"small_call_less_kernel_seconds", number(row.small_call)},
-          {"upload_to_unix_socket", number(row.put > 0 ? row.socket / row.put : 0)},
-          {"upload_to_unary_bytes", number(row.put > 0 ? row.unary / row.put : 0)},
-          {"resident_call_to_small_call", number(row.resident / row.small_call)}};
+          {"memcpy_seconds", NumberOrNull(row.memcpy)},
+          {"pinned_dma_seconds", NumberOrNull(row.pinned_dma)},
+          {"unix_socket_seconds", NumberOrNull(row.socket)},
+          {"unary_bytes_seconds", NumberOrNull(row.unary)},
+          {"upload_seconds", NumberOrNull(row.put)},
+          {"download_seconds", NumberOrNull(row.get)},
+          {"inline_call_less_kernel_seconds", NumberOrNull(row.inline_call)},
+          {"resident_call_less_kernel_seconds", NumberOrNull(row.resident)},
+          {"small_call_less_kernel_seconds", NumberOrNull(row.small_call)},
+          {"upload_to_unix_socket", NumberOrNull(row.put > 0 ? row.socket / row.put : 0)},
+          {"upload_to_unary_bytes", NumberOrNull(row.put > 0 ? row.unary / row.put : 0)},
+          {"resident_call_to_small_call", NumberOrNull(row.resident / row.small_call)}};
 }
 
 Outcome Report(const std::string& address, const std::vector<Row>& rows, const ArenaWays& ways,
                const std::vector<ArenaRow>& arena_rows) {
-  Table table({"size", "memcpy GB/s", "socket", "unary", "upload", "download", "upload/socket",
-               "upload/unary", "inline call us", "128 B call us", "resident call us",
-               "resident/128 B"});
+  Table table({"size", "memcpy GB/s", "pinned DMA", "socket", "unary", "upload", "download",
+               "upload/socket", "upload/unary", "inline call us", "128 B call us",
+               "resident call us", "resident/128 B"});
   Json sizes = Json::array();
   for (const Row& row : rows) {
-    table.Add({SizeText(row.bytes), Rate(row.bytes, row.memcpy), Rate(row.bytes, row.socket),
-               Rate(row.bytes, row.unary), Rate(row.bytes, row.put), Rate(row.bytes, row.get),
-               Ratio(row.socket, row.put), Ratio(row.unary, row.put),
-               row.inline_call > 0 ? Short(row.inline_call * 1e6) : "", Short(row.small_call * 1e6),
-               Short(row.resident * 1e6), Ratio(row.resident, row.small_call)});
+    table.Add({SizeText(row.bytes), GigabytesPerSecond(row.bytes, row.memcpy),
+               GigabytesPerSecond(row.bytes, row.pinned_dma),
+               GigabytesPerSecond(row.bytes, row.socket), GigabytesPerSecond(row.bytes, row.unary),
+               GigabytesPerSecond(row.bytes, row.put), GigabytesPerSecond(row.bytes, row.get),
+               Ratio(row.socket, row.put), Ratio(row.unary, row.put), Microseconds(row.inline_call),
+               Short(row.small_call * 1e6), Short(row.resident * 1e6),
+               Ratio(row.resident, row.small_call)});
     sizes.push_back(RowJson(row));
   }
   Json arenas = Json::array();
@@ -235,7 +215,8 @@ Outcome Report(const std::string& address, const std::vector<Row>& rows, const A
     return outcome;
   }
   outcome.text =
-      "GB/s, medians of alternating rounds. memcpy: one thread. socket: a bare Unix socket to a "
+      "GB/s, medians of alternating rounds. memcpy: one thread. pinned DMA: the server's GPU "
+      "from\na host arena. socket: a bare Unix socket to a "
       "process of\nits own. unary: a generated stub with a bytes field, same kind of transport "
       "as " +
       address +
@@ -282,6 +263,7 @@ Outcome RunBenchTransport(const Args& args, double seconds) {
     const auto row = BenchArenas(*client, *unary, *ways, bytes, seconds);
     if (!row.ok()) return CallError(row.status());
     arena_rows.push_back(*row);
+    if (!rows.empty()) rows.back().pinned_dma = row->host_in;
   }
   return Report(address, rows, *ways, arena_rows);
 }

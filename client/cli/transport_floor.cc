@@ -6,29 +6,21 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
 
+#include "client/cli/timing.h"
+
 extern char** environ;
 
 namespace rlk::cli {
-namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double Since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
-}  // namespace
 
 double MemcpySeconds(std::span<const std::byte> from, std::span<std::byte> to) {
   const auto begin = Clock::now();
   std::memcpy(to.data(), from.data(), from.size());
-  return Since(begin);
+  return SecondsSince(begin);
 }
 
 absl::StatusOr<SocketSink> SocketSink::Start(int64_t bytes) {
@@ -75,7 +67,7 @@ absl::StatusOr<double> SocketSink::Send(std::span<const std::byte> bytes) const 
   }
   char answer = 0;
   if (read(descriptor_, &answer, 1) != 1) return absl::InternalError("the bare socket broke");
-  return Since(begin);
+  return SecondsSince(begin);
 }
 
 int RunSocketSink(int64_t bytes) {

@@ -15,8 +15,8 @@ namespace rlk::server {
 namespace {
 
 // With work in flight and none arriving, the thread first polls without pause, then sleeps between
-// looks: a short call does not wait for a timer, a long one does not burn a core.
-constexpr std::chrono::microseconds kSpin{2000};
+// looks: a short call, or a copy of 256 MiB, does not wait for a timer, a long one does not burn a core.
+constexpr std::chrono::microseconds kSpin{10000};
 constexpr std::chrono::microseconds kPollInterval{50};
 
 // What a lost device may still use. Never freed.
