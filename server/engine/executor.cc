@@ -18,6 +18,9 @@ namespace {
 // looks: a short call, or a copy of 256 MiB, does not wait for a timer, a long one does not burn a core.
 constexpr std::chrono::microseconds kSpin{10000};
 constexpr std::chrono::microseconds kPollInterval{50};
+// After work on a device of its own, the thread looks for more for this long before it sleeps: who
+// makes one call after the other does not wait for a thread to wake.
+constexpr std::chrono::microseconds kLinger{500};
 
 // What a lost device may still use. Never freed.
 struct Graveyard {
@@ -191,6 +194,12 @@ void Executor::Loop() {
       } else {
         work_.wait_for(lock, kPollInterval);
       }
+      continue;
+    }
+    if (queue_.empty() && !stopping_ && !device_->runs_inline() &&
+        Clock::now() - last_progress < kLinger) {
+      lock.unlock();
+      std::this_thread::yield();
       continue;
     }
     work_.wait(lock, [this] { return stopping_ || lost_ || !queue_.empty(); });
