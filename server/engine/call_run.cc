@@ -48,7 +48,8 @@ bool CallRun::Start() {
   if (status.ok()) status = Launch();
   stage_ = Stage::kKernel;
   const bool settles = repeats() && !job_->residents.empty();
-  const bool eager = device_.info().kind != DeviceKind::kHost && !job_->digests_tensors() &&
+  // The recorder chooses by an input's digest whether its bytes come to the host.
+  const bool eager = device_.info().kind != DeviceKind::kHost && job_->recorder == nullptr &&
                      !settles && job_->checked.output_bytes <= kEagerStageOutBytesMax;
   if (status.ok() && eager) {
     status = CheckCaller(CancelStage::kStageOut);
@@ -77,12 +78,12 @@ bool CallRun::Advance() {
       break;
     }
     if (stage_ == Stage::kCopies) {
-      End(Conclude());
+      absl::Status status = Digests();
+      End(status.ok() ? Conclude() : std::move(status));
       break;
     }
     absl::Status status = CheckCaller(CancelStage::kStageOut);
-    if (status.ok()) status = InputDigests();
-    if (status.ok()) status = OutputDigests();
+    if (status.ok()) status = Digests();
     if (status.ok()) status = StageOutputs();
     stage_ = Stage::kCopies;
     if (!status.ok()) {
@@ -223,6 +224,18 @@ absl::Status CallRun::Launch() {
     }
     RLK_RETURN_IF_ERROR(lane_.Launch(*job_->selection.variant, args));
   }
+  return job_->digests_tensors() ? PrepareDigests() : absl::OkStatus();
+}
+
+// Behind the kernels, so that nobody waits for each of them.
+absl::Status CallRun::PrepareDigests() {
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    if (job_->call.inputs[i].digest.has_value()) continue;
+    RLK_RETURN_IF_ERROR(lane_.PrepareDigest(inputs_[i]));
+  }
+  for (const MutableTensorView& output : outputs_.front()) {
+    if (output.present()) RLK_RETURN_IF_ERROR(lane_.PrepareDigest(output.view()));
+  }
   return absl::OkStatus();
 }
 
@@ -304,10 +317,16 @@ absl::StatusOr<HostBytes> CallRun::HostCopy(const std::shared_ptr<ResidentMemory
   return lane_.StageOut({DType::kU8, Dims{size}, data});
 }
 
+// Once, when the kernels are done.
+absl::Status CallRun::Digests() {
+  if (!job_->digests_tensors() && !job_->call.options.digest_rows) return absl::OkStatus();
+  if (std::exchange(digested_, true)) return absl::OkStatus();
+  RLK_RETURN_IF_ERROR(InputDigests());
+  return OutputDigests();
+}
+
 absl::Status CallRun::InputDigests() {
-  const CallOptions& options = job_->call.options;
   CallReport& report = job_->result.report;
-  if (!job_->digests_tensors() && !options.digest_rows) return absl::OkStatus();
   const MethodSignature& signature = job_->method().signature;
   for (size_t i = 0; i < inputs_.size(); ++i) {
     const auto spec = static_cast<size_t>(job_->call.inputs[i].spec);
@@ -327,8 +346,6 @@ absl::Status CallRun::InputDigests() {
 }
 
 absl::Status CallRun::OutputDigests() {
-  const CallOptions& options = job_->call.options;
-  if (!job_->digests_tensors() && !options.digest_rows) return absl::OkStatus();
   const std::vector<MutableTensorView>& outputs = outputs_.front();
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (!outputs[i].present()) continue;
@@ -451,14 +468,7 @@ absl::Status CallRun::Conclude() {
     RLK_RETURN_IF_ERROR(CompareRepeats());
     if (!job_->sampled) report.verification = *repeat_;
   }
-  if (job_->call.options.digest_rows) {
-    // Without tensor digests the copies may have gone ahead of InputDigests.
-    if (report.input_digests.size() != inputs_.size()) RLK_RETURN_IF_ERROR(InputDigests());
-    if (report.output_digests.size() != job_->result.outputs.size()) {
-      RLK_RETURN_IF_ERROR(OutputDigests());
-    }
-    RLK_RETURN_IF_ERROR(RowDigests());
-  }
+  if (job_->call.options.digest_rows) RLK_RETURN_IF_ERROR(RowDigests());
   const PhaseNanos phases = lane_.Phases();
   report.phases.stage_in = phases.stage_in;
   report.phases.kernel = phases.kernel;

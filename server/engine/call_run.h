@@ -72,6 +72,8 @@ class CallRun {
   absl::Status StageInputs();
   absl::Status Launch();
   absl::Status StageOutputs();
+  absl::Status PrepareDigests();
+  absl::Status Digests();
   absl::Status InputDigests();
   absl::Status OutputDigests();
   absl::Status RowDigests();
@@ -86,6 +88,7 @@ class CallRun {
   Lane& lane_;
   std::shared_ptr<Job> job_;
   Stage stage_ = Stage::kNew;
+  bool digested_ = false;
   absl::Status status_;
   std::optional<CancelStage> cancelled_at_;
   std::optional<VerificationReport> repeat_;

@@ -34,6 +34,8 @@ constexpr int kSmallResultsPerLane = 4;
 constexpr int64_t kSmallResultBytes = int64_t{64} << 10;
 // Launches of one call that are timed apart; later ones extend the last.
 constexpr int kTimedLaunches = 4;
+// Digests of a call that nobody waits for one by one.
+constexpr size_t kPreparedDigests = 32, kNodeBytes = 16;
 
 absl::Status Broken(std::string_view message) {
   return MakeError(absl::StatusCode::kInternal, {Reason::kInternal, "device", {}, {}}, message);
@@ -67,6 +69,7 @@ class CudaLane final : public Lane {
   absl::Status Fill(const MutableTensorView& output, std::byte value) override;
   std::span<std::byte> Workspace(int64_t bytes) override;
   absl::Status Launch(const Variant& variant, KernelArgs args) override;
+  absl::Status PrepareDigest(const TensorView& tensor) override;
   absl::StatusOr<Digest> ComputeDigest(const TensorView& tensor) override;
   absl::StatusOr<HostBytes> StageOut(const MutableTensorView& tensor) override;
   absl::Status StageOutTo(const MutableTensorView& tensor, std::byte* to) override;
@@ -86,6 +89,7 @@ class CudaLane final : public Lane {
   int64_t start_bytes() const;
   absl::Status Reserve(int64_t bytes);
   absl::Status Grow(int64_t bytes);
+  absl::Status EnqueueDigestTo(const TensorView& tensor, size_t place);
   absl::StatusOr<Digest> DigestContiguous(const TensorView& tensor);
   absl::StatusOr<Digest> DigestThroughHost(const TensorView& tensor);
   absl::Status BringIn(const TensorArg& tensor, std::byte* to);
@@ -100,6 +104,8 @@ class CudaLane final : public Lane {
   cuda::PinnedBuffer node_;
   cuda::Event in_begin_, out_begin_, tail_;
   std::array<TimedLaunch, kTimedLaunches> launches_;
+  // Whose digests are under way; their last nodes come to the same places in node_.
+  std::vector<TensorView> prepared_;
 
   LaneLayout layout_;
   int64_t input_used_ = 0, output_used_ = 0;
@@ -136,7 +142,7 @@ absl::Status CudaLane::Create() {
   const int64_t lane_bytes = AlignUp(shared_->options.lane_bytes, 2 * kLaneAlignment);
   RLK_ASSIGN_OR_RETURN(stream_, cuda::Stream::Create());
   RLK_RETURN_IF_ERROR(staging_.Create(lane_bytes));
-  RLK_ASSIGN_OR_RETURN(node_, cuda::PinnedBuffer::Allocate(sizeof(Digest)));
+  RLK_ASSIGN_OR_RETURN(node_, cuda::PinnedBuffer::Allocate((kPreparedDigests + 1) * kNodeBytes));
   RLK_ASSIGN_OR_RETURN(in_begin_, cuda::Event::Create(cuda::Event::Timing::kOn));
   RLK_ASSIGN_OR_RETURN(out_begin_, cuda::Event::Create(cuda::Event::Timing::kOn));
   RLK_ASSIGN_OR_RETURN(tail_, cuda::Event::Create(cuda::Event::Timing::kOn));
@@ -188,6 +194,7 @@ absl::Status CudaLane::Begin(int64_t input_bytes, int64_t output_bytes, int64_t 
   layout_ = LaneLayout(input_bytes, output_bytes, workspace_bytes, largest_bytes);
   RLK_RETURN_IF_ERROR(shared_->Note(Reserve(std::max(layout_.end, start_bytes()))));
   staging_.Reset();
+  prepared_.clear();
   input_used_ = output_used_ = 0;
   launched_ = 0;
   active_ = true;
@@ -274,17 +281,39 @@ absl::Status CudaLane::Launch(const Variant& variant, KernelArgs args) {
   return shared_->Note(std::move(status));
 }
 
-absl::StatusOr<Digest> CudaLane::DigestContiguous(const TensorView& tensor) {
+absl::Status CudaLane::EnqueueDigestTo(const TensorView& tensor, size_t place) {
   const std::span<std::byte> nodes(memory_.data() + layout_.nodes,
                                    static_cast<size_t>(layout_.end - layout_.nodes));
+  tail_recorded_ = false;
   RLK_ASSIGN_OR_RETURN(const std::byte* last,
                        EnqueueDigest(tensor.data, tensor.bytes(), nodes, stream_.ref()));
-  std::array<uint8_t, 16> node;
-  RLK_CUDA_RETURN_IF_ERROR(
-      cudaMemcpyAsync(node_.data(), last, node.size(), cudaMemcpyDeviceToHost, stream_.get()));
+  RLK_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(node_.data() + place * kNodeBytes, last, kNodeBytes,
+                                           cudaMemcpyDeviceToHost, stream_.get()));
+  return absl::OkStatus();
+}
+
+absl::Status CudaLane::PrepareDigest(const TensorView& tensor) {
+  if (tensor.bytes() == 0 || !tensor.contiguous() || prepared_.size() == kPreparedDigests) {
+    return absl::OkStatus();
+  }
+  RLK_RETURN_IF_ERROR(shared_->Note(EnqueueDigestTo(tensor, prepared_.size())));
+  prepared_.push_back(tensor);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Digest> CudaLane::DigestContiguous(const TensorView& tensor) {
+  const auto prepared = std::ranges::find_if(prepared_, [&](const TensorView& other) {
+    return other.data == tensor.data && other.bytes() == tensor.bytes();
+  });
+  auto place = static_cast<size_t>(prepared - prepared_.begin());
+  if (prepared == prepared_.end()) {
+    place = kPreparedDigests;
+    RLK_RETURN_IF_ERROR(EnqueueDigestTo(tensor, place));
+  }
   RLK_RETURN_IF_ERROR(RecordTail());
   RLK_RETURN_IF_ERROR(tail_.Wait());
-  std::memcpy(node.data(), node_.data(), node.size());
+  std::array<uint8_t, kNodeBytes> node;
+  std::memcpy(node.data(), node_.data() + place * kNodeBytes, node.size());
   return DigestRoot(tensor.dtype, tensor.shape, &node);
 }
 
@@ -294,6 +323,7 @@ absl::StatusOr<Digest> CudaLane::DigestThroughHost(const TensorView& tensor) {
   for (int d = 0; d < tensor.shape.rank(); ++d) last += (tensor.shape[d] - 1) * tensor.strides[d];
   const int64_t bytes = (last + 1) * DTypeSize(tensor.dtype);
   RLK_ASSIGN_OR_RETURN(const auto block, shared_->results->Take(bytes));
+  tail_recorded_ = false;
   RLK_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(block->data(), tensor.data, static_cast<size_t>(bytes),
                                            cudaMemcpyDeviceToHost, stream_.get()));
   RLK_RETURN_IF_ERROR(RecordTail());
@@ -305,7 +335,6 @@ absl::StatusOr<Digest> CudaLane::DigestThroughHost(const TensorView& tensor) {
 
 absl::StatusOr<Digest> CudaLane::ComputeDigest(const TensorView& tensor) {
   if (tensor.bytes() == 0) return DigestRoot(tensor.dtype, tensor.shape, nullptr);
-  tail_recorded_ = false;
   absl::StatusOr<Digest> digest =
       tensor.contiguous() ? DigestContiguous(tensor) : DigestThroughHost(tensor);
   if (!digest.ok()) return shared_->Note(digest.status());

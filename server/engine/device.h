@@ -54,6 +54,10 @@ class Lane {
   // here.
   virtual absl::Status Launch(const Variant& variant, KernelArgs args) = 0;
 
+  // Enqueues the digest of a tensor that lies on this device and that nothing later in the call
+  // writes, so that ComputeDigest finds it done. A lane may leave it to ComputeDigest.
+  virtual absl::Status PrepareDigest(const TensorView& /*tensor*/) { return absl::OkStatus(); }
+
   // Digest of a tensor that lies on this device, after everything enqueued so far. Blocks.
   virtual absl::StatusOr<Digest> ComputeDigest(const TensorView& tensor) = 0;
 
