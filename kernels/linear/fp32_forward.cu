@@ -65,7 +65,7 @@ absl::Status LaunchFewRows(const Fp32Forward& problem, StreamRef stream, Overlap
   return LaunchRows<kRows, kOutputs, kDepth>(problem, stream, overlap);
 }
 
-// Whether x of eight rows fits into a multiprocessor's shared memory, and there is enough to
+// Whether x of these rows fits into a multiprocessor's shared memory, and there is enough to
 // stream.
 bool FitsShared(const Fp32Forward& problem, int64_t bytes) {
   int device = 0, limit = 0;
@@ -75,10 +75,11 @@ bool FitsShared(const Fp32Forward& problem, int64_t bytes) {
          bytes <= limit;
 }
 
-// Five to eight rows. All blocks run at once and have as many warps as that takes, up to
+// Two to eight rows. All blocks run at once and have as many warps as that takes, up to
 // kSharedWarps.
+template <int kRows>
 absl::Status LaunchShared(const Fp32Forward& problem, StreamRef stream, Overlap overlap) {
-  constexpr int kRows = 8, kOutputs = 2, kDepth = 4;
+  constexpr int kOutputs = 2, kDepth = 4;
   const int64_t bytes = kRows * problem.shape.inputs * static_cast<int64_t>(sizeof(float));
   if (!FitsShared(problem, bytes)) return LaunchFewRows<kRows>(problem, stream, overlap);
   RLK_ASSIGN_OR_RETURN(const cuda::DeviceShape device, cuda::CurrentDeviceShape());
@@ -109,9 +110,9 @@ absl::Status LaunchForwardFp32(const Fp32Forward& problem, StreamRef stream, Ove
   if (problem.y == nullptr && problem.pre == nullptr) return absl::OkStatus();
   const int64_t rows = problem.shape.rows;
   if (rows == 1) return LaunchFewRows<1>(problem, stream, overlap);
-  if (rows == 2) return LaunchFewRows<2>(problem, stream, overlap);
-  if (rows <= 4) return LaunchFewRows<4>(problem, stream, overlap);
-  if (rows <= kFewRows) return LaunchShared(problem, stream, overlap);
+  if (rows == 2) return LaunchShared<2>(problem, stream, overlap);
+  if (rows <= 4) return LaunchShared<4>(problem, stream, overlap);
+  if (rows <= kFewRows) return LaunchShared<8>(problem, stream, overlap);
   return LaunchTiles(problem, stream, overlap);
 }
 
