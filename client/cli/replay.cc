@@ -4,6 +4,7 @@
 
 #include "kernels/core/status.h"
 #include "kernels/digest/digest.h"
+#include "kernels/registry/named_backends.h"
 
 namespace rlk::cli {
 namespace {
@@ -25,6 +26,15 @@ client::Attribute AttributeOf(const wire::RecordedAttribute& recorded) {
   return recorded.integer;
 }
 
+// No other backend has the contracts of those that a call gets by name alone.
+std::string BackendFor(const wire::RecordedCall& call, const ReplayOptions& options) {
+  for (int i = 0; i < kBackendCount; ++i) {
+    const auto backend = static_cast<Backend>(i);
+    if (OnlyByName(backend) && call.backend == BackendName(backend)) return call.backend;
+  }
+  return options.backend;
+}
+
 absl::StatusOr<client::CallResult> CallAgain(const client::Client& client,
                                              const wire::RecordingReader& recording,
                                              const wire::RecordedCall& call,
@@ -41,7 +51,9 @@ absl::StatusOr<client::CallResult> CallAgain(const client::Client& client,
     request.attributes[attribute.name] = AttributeOf(attribute);
   }
   request.options.set_contract(call.contract);
-  request.options.set_backend(options.backend);
+  request.options.set_backend(BackendFor(call, options));
+  // The bits are compared, whatever is claimed of them.
+  request.options.set_minimum_claim(rlk::v1::CLAIM_LEVEL_L0_REPEATABLE);
   for (const std::string& name : call.wanted_outputs) {
     request.options.add_wanted_outputs(name);
   }

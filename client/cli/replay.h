@@ -47,7 +47,8 @@ class RecordingFile {
 };
 
 struct ReplayOptions {
-  // Empty: what the server selects.
+  // Of calls that another backend could have made; empty: what the server selects. Those of
+  // golden and of witnesses are made on the backend that they were recorded on.
   std::string backend;
   // Stop at the first call whose bits differ.
   bool stop = false;

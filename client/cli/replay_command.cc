@@ -1,4 +1,5 @@
 // rlk record, rlk replay: what is in a recording, and whether another server gives the same bits.
+#include <cmath>
 #include <map>
 
 #include "client/cli/command.h"
@@ -70,6 +71,36 @@ Json CallJson(const wire::RecordedCall& call) {
           {"trace_id", call.trace_id}, {"time_ns", call.time_ns}};
 }
 
+Json AttributeJson(const wire::RecordedAttribute& attribute) {
+  switch (attribute.kind) {
+    case AttributeKind::kF32:
+    case AttributeKind::kF64:
+      // JSON has no other numbers.
+      if (std::isfinite(attribute.number)) return attribute.number;
+      return std::to_string(attribute.number);
+    case AttributeKind::kI64:
+      break;
+    case AttributeKind::kBool:
+      return attribute.integer != 0;
+    case AttributeKind::kDType:
+      return std::string(DTypeName(static_cast<DType>(attribute.integer)));
+    case AttributeKind::kEnum:
+      return attribute.text;
+  }
+  return attribute.integer;
+}
+
+// As the caller gave them: what it left out has the contract's default.
+std::string AttributesText(const wire::RecordedCall& call) {
+  std::string text;
+  for (const wire::RecordedAttribute& attribute : call.attributes) {
+    const Json value = AttributeJson(attribute);
+    text += " " + attribute.name + "=";
+    text += value.is_string() ? value.get<std::string>() : Dump(value);
+  }
+  return text.empty() ? "none given" : text.substr(1);
+}
+
 Json DifferenceJson(const CallDifference& difference) {
   Json json = CallJson(difference.call);
   Json inputs = Json::array(), outputs = Json::array(), attributes = Json::object();
@@ -80,11 +111,7 @@ Json DifferenceJson(const CallDifference& difference) {
                       {"digest", input.digest.Text()}});
   }
   for (const wire::RecordedAttribute& attribute : difference.call.attributes) {
-    const bool number =
-        attribute.kind == AttributeKind::kF32 || attribute.kind == AttributeKind::kF64;
-    attributes[attribute.name] = !attribute.text.empty() ? Json(attribute.text)
-                                 : number                ? Json(attribute.number)
-                                                         : Json(attribute.integer);
+    attributes[attribute.name] = AttributeJson(attribute);
   }
   for (const OutputDifference& output : difference.outputs) {
     outputs.push_back({{"name", output.name},
@@ -133,7 +160,8 @@ std::string ResultText(const Args& args, const wire::RecordingReader& recording,
   if (!result.first_different) return text;
   const CallDifference& first = *result.first_different;
   text += "\nthe first with other bits is call " + std::to_string(first.call.number) + ", " +
-          first.call.method + " under " + first.call.contract + "\n";
+          first.call.method + " under " + first.call.contract + "\n  attributes  " +
+          AttributesText(first.call) + "\n";
   Table table({"", "backend", "kernel", "device"});
   table.Add({"recorded", first.call.backend, first.call.kernel, first.call.device});
   table.Add({"replayed", first.backend, first.kernel, first.device});
@@ -196,7 +224,9 @@ Outcome RunReplay(const Args& args) {
   }
   // A gate that let nothing through must not look like one that was passed.
   if (result->equal + result->different + result->refused_calls() == 0) {
-    outcome.failures.push_back("no call could be replayed: record with --record-tensors=true");
+    outcome.failures.push_back(
+        result->calls == 0 ? "no call could be replayed: the recording has none"
+                           : "no call could be replayed: record with --record-tensors=true");
   }
   outcome.exit_code = outcome.failures.empty() ? kExitOk : kExitRefused;
   outcome.json = Dump(ResultJson(args, recording, *result));

@@ -8,14 +8,16 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/core/status.h"
+#include "kernels/registry/named_backends.h"
 
 namespace rlk {
 namespace {
 
 constexpr std::array<Backend, kBackendCount> kAllBackends = {
     Backend::kCudaSm90, Backend::kCuda, Backend::kCpu, Backend::kGolden, Backend::kCublasLt};
-// Golden and witnesses are never chosen by priority.
 constexpr std::span<const Backend> kPriority(kAllBackends.data(), 3);
+static_assert(std::none_of(kPriority.begin(), kPriority.end(), OnlyByName) &&
+              std::all_of(kAllBackends.begin() + 3, kAllBackends.end(), OnlyByName));
 
 std::string Text(std::string_view text) { return std::string(text); }
 

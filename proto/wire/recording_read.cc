@@ -124,6 +124,8 @@ std::optional<RecordedCall> TakeCall(std::string_view text) {
     attribute.number = taker.Number<double>();
     attribute.integer = taker.Number<int64_t>();
     attribute.text = taker.Text();
+    const bool dtype = attribute.kind == AttributeKind::kDType;
+    if (dtype && (attribute.integer < 1 || attribute.integer >= kDTypeCount)) return std::nullopt;
   }
   for (uint32_t i = taker.Count(); taker.ok() && i > 0; --i) {
     call.wanted_outputs.push_back(taker.Text());

@@ -297,6 +297,20 @@ TEST(Recording, RefusesBodiesThatContradictThemselves) {
   ExpectRefused(Assemble(bodies), "an end that counts more calls");
 }
 
+TEST(Recording, RefusesAttributesOfADtypeThatThereIsNot) {
+  for (const int64_t dtype : {int64_t{-1}, int64_t{0}, int64_t{1}, int64_t{kDTypeCount - 1},
+                              int64_t{kDTypeCount}, int64_t{257}, int64_t{1} << 40}) {
+    std::string bytes;
+    RecordingWriter writer([&bytes](auto more) { return Append(bytes, more); });
+    RecordedCall call = SomeCall(1);
+    call.attributes = {{"output_dtype", AttributeKind::kDType, 0, dtype, ""}};
+    ASSERT_TRUE(writer.Start({"0.1.0", "p", "s", 5, false}).ok());
+    ASSERT_TRUE(writer.Call(call).ok());
+    ASSERT_TRUE(writer.End({1, 0, 0, 0}).ok());
+    EXPECT_EQ(OpenStatus(bytes).ok(), dtype >= 1 && dtype < kDTypeCount) << dtype;
+  }
+}
+
 // Whatever the bytes of a body are, the reader ends, stays in the file and gives no tensor whose
 // digest is not that of its bytes.
 TEST(Recording, SurvivesRandomBodiesWithRightChecksums) {
