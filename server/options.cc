@@ -205,6 +205,9 @@ absl::Status ReadRecording(const FlagReader& reader, Options& options) {
   constexpr int64_t kBytesMax = int64_t{1} << 50;
   options.record = reader.Text("record");
   RLK_RETURN_IF_ERROR(reader.Boolean("record_tensors", options.record_tensors));
+  if (options.record_tensors && options.record.empty()) {
+    return FlagError("record_tensors", "true", "--record FILE", "nothing is recorded");
+  }
   RLK_RETURN_IF_ERROR(reader.Integer("record_bytes_max", 1, kBytesMax, options.record_bytes_max));
   return reader.Integer("record_queue_bytes_max", 1, kBytesMax, options.record_queue_bytes_max);
 }

@@ -14,7 +14,9 @@
 namespace rlk::server {
 namespace {
 
-constexpr size_t kFileBufferBytes = size_t{256} << 10;
+constexpr int64_t kFileBufferBytes = int64_t{256} << 10;
+// What a call that waits takes besides the bytes of its records.
+constexpr int64_t kItemBytes = 1024;
 
 absl::Status FileError(const std::string& path, const char* what) {
   return InvalidArgument(Reason::kUnknownOption, "--record", path,
@@ -66,13 +68,12 @@ int64_t BytesOf(const wire::RecordedTensor& tensor) {
   return ElementCount(tensor.shape) * DTypeSize(tensor.dtype);
 }
 
-// Bytes in C order that stay when the call is gone. Inline bytes have an owner; those of a tensor
-// that stays on the server may be written next.
-absl::StatusOr<HostBytes> KeepBytes(const TensorArg& input) {
+// An own copy of the bytes in C order.
+absl::StatusOr<HostBytes> CopyInOrder(const TensorArg& input) {
   const TensorView view{input.dtype, input.shape, input.strides, nullptr};
-  const bool whole = view.contiguous() && input.data.size == view.bytes();
-  if (whole && input.memory == nullptr && input.data.owner != nullptr) return input.data;
-  if (whole) return CopyBytes(input.data, kHostAlignment);
+  if (view.contiguous() && input.data.size == view.bytes()) {
+    return CopyBytes(input.data, kHostAlignment);
+  }
   RLK_ASSIGN_OR_RETURN(const HostTensor tensor, ToHostTensor(view, input.data));
   return ToHostBytes(tensor);
 }
@@ -90,13 +91,16 @@ absl::StatusOr<std::unique_ptr<Recorder>> Recorder::Make(const RecorderOptions& 
     close(descriptor);
     return FileError(options.path, std::strerror(errno));
   }
-  std::setvbuf(file, nullptr, _IOFBF, kFileBufferBytes);
+  std::setvbuf(file, nullptr, _IOFBF, static_cast<size_t>(kFileBufferBytes));
   std::unique_ptr<Recorder> recorder(new Recorder(options, logger, std::move(on_result), file));
   start.tensors = options.tensors;
   start.time_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(
                       std::chrono::system_clock::now().time_since_epoch())
                       .count();
-  if (!recorder->writer_.Start(start).ok()) return FileError(options.path, std::strerror(errno));
+  // A reader of the file, or one who finds it after a crash, sees all that was written.
+  if (!recorder->writer_.Start(start).ok() || std::fflush(file) != 0) {
+    return FileError(options.path, std::strerror(errno));
+  }
   recorder->file_bytes_ = recorder->writer_.bytes() + wire::EndRecordBytes();
   if (recorder->file_bytes_ > options.bytes_max) {
     return InvalidArgument(Reason::kUnknownOption, "--record-bytes-max",
@@ -125,7 +129,7 @@ Recorder::~Recorder() {
   bool unused = false;
   {
     const std::lock_guard lock(mutex_);
-    unused = !closing_ && end_.calls == 0;
+    unused = !closing_ && number_ == 0;
   }
   Close();
   std::fclose(file_);
@@ -140,16 +144,47 @@ bool Recorder::WantsBytes(const Digest& digest, int64_t bytes) {
          queued_bytes_ + bytes <= options_.queue_bytes_max;
 }
 
-bool Recorder::Reserve(int64_t bytes) {
-  if (queued_bytes_ + bytes > options_.queue_bytes_max) return false;
-  queued_bytes_ += bytes;
-  file_bytes_ += bytes;
+void Recorder::FindNew(const Call& call, Item& item) const {
+  std::set<std::array<uint8_t, 16>> counted;
+  for (size_t i = 0; options_.tensors && i < item.call.inputs.size(); ++i) {
+    const wire::RecordedTensor& tensor = item.call.inputs[i];
+    const bool there = !call.inputs[i].data.pieces.empty() || BytesOf(tensor) == 0;
+    if (!there || known_.contains(tensor.digest.bytes)) continue;
+    if (counted.insert(tensor.digest.bytes).second) item.tensors.emplace_back(i, HostBytes());
+  }
+}
+
+void Recorder::Measure(Item& item) {
+  item.call_bytes = wire::CallRecordBytes(item.call);
+  item.file_bytes = item.call_bytes;
+  for (const auto& [index, bytes] : item.tensors) {
+    const wire::RecordedTensor& tensor = item.call.inputs[index];
+    item.file_bytes += wire::TensorRecordBytes(tensor.shape, BytesOf(tensor));
+  }
+  item.queue_bytes = item.file_bytes + kItemBytes;
+}
+
+bool Recorder::Admit(const Item& item) {
+  if (closing_ || full_ || failed_ || item.call_bytes > wire::kRecordBytesMax) {
+    Drop(RecordResult::kFileFull);
+    return false;
+  }
+  if (file_bytes_ + item.file_bytes > options_.bytes_max) {
+    full_ = true;
+    logger_->Warning("the recording is full", {{"path", options_.path}, {"calls", end_.calls}});
+    Drop(RecordResult::kFileFull);
+    return false;
+  }
+  if (queued_bytes_ + item.queue_bytes > options_.queue_bytes_max) {
+    Drop(RecordResult::kQueueFull);
+    return false;
+  }
   return true;
 }
 
-void Recorder::Drop(RecordResult why) {
-  ++(why == RecordResult::kQueueFull ? end_.dropped_queue : end_.dropped_full);
-  if (on_result_) on_result_(why);
+void Recorder::Drop(RecordResult why, uint64_t calls) {
+  (why == RecordResult::kQueueFull ? end_.dropped_queue : end_.dropped_full) += calls;
+  for (; on_result_ && calls > 0; --calls) on_result_(why);
 }
 
 void Recorder::OnCall(const Call& call, const CallResult* result) {
@@ -163,47 +198,32 @@ void Recorder::OnCall(const Call& call, const CallResult* result) {
   item.call.time_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(
                           std::chrono::steady_clock::now() - began_)
                           .count();
-  item.bytes = wire::CallRecordBytes(item.call);
-  const bool fits = item.bytes <= wire::kRecordBytesMax;
-  std::vector<size_t> fresh;
   {
     const std::lock_guard lock(mutex_);
     item.call.number = ++number_;
-    if (closing_ || full_ || failed_ || !fits) return Drop(RecordResult::kFileFull);
-    std::set<std::array<uint8_t, 16>> counted;
-    for (size_t i = 0; options_.tensors && i < item.call.inputs.size(); ++i) {
-      const wire::RecordedTensor& tensor = item.call.inputs[i];
-      const bool there = !call.inputs[i].data.pieces.empty() || BytesOf(tensor) == 0;
-      if (!there || known_.contains(tensor.digest.bytes)) continue;
-      if (!counted.insert(tensor.digest.bytes).second) continue;
-      fresh.push_back(i);
-      item.bytes += wire::TensorRecordBytes(tensor.shape, BytesOf(tensor));
-    }
-    if (file_bytes_ + item.bytes > options_.bytes_max) {
-      full_ = true;
-      logger_->Warning("the recording is full", {{"path", options_.path}, {"calls", end_.calls}});
-      return Drop(RecordResult::kFileFull);
-    }
-    if (!Reserve(item.bytes)) return Drop(RecordResult::kQueueFull);
-    // From here on they count as written: a call with the same tensor need not bring it again.
-    for (const size_t i : fresh) known_.insert(item.call.inputs[i].digest.bytes);
-    ++end_.calls;
-    ++under_way_;
+    FindNew(call, item);
+    Measure(item);
+    if (!Admit(item)) return;
   }
-  for (const size_t i : fresh) {
-    absl::StatusOr<HostBytes> bytes = KeepBytes(call.inputs[i]);
-    if (bytes.ok()) {
-      item.tensors.emplace_back(i, *std::move(bytes));
-      continue;
-    }
-    // Without memory for it the call stays in the recording, and replay says that a tensor lacks;
-    // the next call may bring it.
-    const std::lock_guard lock(mutex_);
-    known_.erase(item.call.inputs[i].digest.bytes);
-  }
-  if (on_result_) on_result_(RecordResult::kRecorded);
+  // Without memory for a copy the call stays in the recording, and replay says that a tensor lacks;
+  // the next call may bring it.
+  std::erase_if(item.tensors, [&call](auto& tensor) {
+    absl::StatusOr<HostBytes> bytes = CopyInOrder(call.inputs[tensor.first]);
+    if (bytes.ok()) tensor.second = *std::move(bytes);
+    return !bytes.ok();
+  });
   const std::lock_guard lock(mutex_);
-  --under_way_;
+  // Another call may have brought one meanwhile: it stands before this one in the file.
+  std::erase_if(item.tensors, [this, &item](const auto& tensor) {
+    return known_.contains(item.call.inputs[tensor.first].digest.bytes);
+  });
+  Measure(item);
+  if (!Admit(item)) return;
+  for (const auto& tensor : item.tensors) {
+    known_.insert(item.call.inputs[tensor.first].digest.bytes);
+  }
+  queued_bytes_ += item.queue_bytes;
+  file_bytes_ += item.file_bytes;
   queue_.push_back(std::move(item));
   changed_.notify_all();
 }
@@ -223,25 +243,35 @@ void Recorder::Fail(const absl::Status& status) {
   failed_ = true;
 }
 
+// A call counts as recorded when it is in the file. The file is flushed where nothing else waits,
+// and for every buffer that filled.
+void Recorder::Write(const Item& item, bool last) {
+  absl::Status status = WriteItem(item);
+  ++unflushed_;
+  if (status.ok() && !last && writer_.bytes() - flushed_bytes_ < kFileBufferBytes) return;
+  if (status.ok() && std::fflush(file_) != 0) status = absl::DataLossError(std::strerror(errno));
+  if (!status.ok()) Fail(status);
+  flushed_bytes_ = writer_.bytes();
+  const uint64_t calls = std::exchange(unflushed_, 0);
+  const std::lock_guard lock(mutex_);
+  if (!status.ok()) return Drop(RecordResult::kFileFull, calls);
+  end_.calls += calls;
+  for (uint64_t i = 0; on_result_ && i < calls; ++i) on_result_(RecordResult::kRecorded);
+}
+
 void Recorder::Work() {
   std::unique_lock lock(mutex_);
   for (;;) {
-    if (queue_.empty() && !failed_) {
-      lock.unlock();
-      // A reader of the file, or one who finds it after a crash, sees all that was written.
-      if (std::fflush(file_) != 0) Fail(absl::DataLossError(std::strerror(errno)));
-      lock.lock();
-    }
-    changed_.wait(lock, [this] { return (closing_ && under_way_ == 0) || !queue_.empty(); });
+    changed_.wait(lock, [this] { return closing_ || !queue_.empty(); });
     if (queue_.empty()) return;
     Item item = std::move(queue_.front());
     queue_.pop_front();
+    const bool last = queue_.empty();
+    if (failed_) Drop(RecordResult::kFileFull);
     const bool write = !failed_;
     lock.unlock();
-    if (write) {
-      if (absl::Status status = WriteItem(item); !status.ok()) Fail(status);
-    }
-    const int64_t bytes = item.bytes;
+    if (write) Write(item, last);
+    const int64_t bytes = item.queue_bytes;
     item = {};
     lock.lock();
     queued_bytes_ -= bytes;

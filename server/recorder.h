@@ -60,18 +60,25 @@ class Recorder final : public CallRecorder {
  private:
   struct Item {
     wire::RecordedCall call;
-    // Those of call.inputs that are new, with their bytes in C order.
+    // Those of call.inputs that are new, with copies of their bytes in C order: a message that
+    // lives as long as one of its tensors is larger than that.
     std::vector<std::pair<size_t, HostBytes>> tensors;
-    int64_t bytes = 0;
+    int64_t call_bytes = 0;   // of its own record
+    int64_t file_bytes = 0;   // of all its records
+    int64_t queue_bytes = 0;  // while it waits
   };
 
   Recorder(const RecorderOptions& options, const Logger* logger, OnResult on_result,
            std::FILE* file);
-  // Under mutex_. Room in the queue and in the file for so many bytes.
-  bool Reserve(int64_t bytes);
-  void Drop(RecordResult why);
+  // Under mutex_. Names the inputs that the file lacks, without their bytes.
+  void FindNew(const Call& call, Item& item) const;
+  static void Measure(Item& item);
+  // Under mutex_. Whether there is room for it; it is counted as dropped where there is none.
+  bool Admit(const Item& item);
+  void Drop(RecordResult why, uint64_t calls = 1);
   void Work();
   absl::Status WriteItem(const Item& item);
+  void Write(const Item& item, bool last);
   void Fail(const absl::Status& status);
 
   const RecorderOptions options_;
@@ -80,6 +87,9 @@ class Recorder final : public CallRecorder {
   const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
   std::FILE* file_;
   wire::RecordingWriter writer_;
+  // Of the thread: calls written since the file was last flushed, and where that was.
+  uint64_t unflushed_ = 0;
+  int64_t flushed_bytes_ = 0;
 
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -87,7 +97,6 @@ class Recorder final : public CallRecorder {
   std::set<std::array<uint8_t, 16>> known_;    // guarded by mutex_; digests in file or queue
   int64_t queued_bytes_ = 0, file_bytes_ = 0;  // guarded by mutex_; the latter with all that waits
   uint64_t number_ = 0;                        // guarded by mutex_
-  int64_t under_way_ = 0;                      // guarded by mutex_; reserved, not yet in the queue
   wire::RecordingEnd end_;                     // guarded by mutex_
   bool full_ = false, failed_ = false;         // guarded by mutex_
   bool closing_ = false;                       // guarded by mutex_

@@ -31,6 +31,8 @@ Signals::Signals() {
   const sigset_t set = TerminationSet();
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
   signal(SIGPIPE, SIG_IGN);
+  // A file that may not grow (RLIMIT_FSIZE) is an error of its write, not the end of the server.
+  signal(SIGXFSZ, SIG_IGN);
   signal_fd_ = signalfd(-1, &set, SFD_CLOEXEC);
   event_fd_ = eventfd(0, EFD_CLOEXEC);
   if (signal_fd_ < 0 || event_fd_ < 0) abort();

@@ -87,6 +87,7 @@ TEST(OptionsTest, EachWrongValueNamesFlagValueAndAllowedSet) {
       {{"--selftest-interval-seconds=often"}, "--selftest-interval-seconds"},
       {{"--replay-every=-1"}, "--replay-every"},
       {{"--record-tensors=yes"}, "--record-tensors"},
+      {{"--record-tensors=true"}, "--record-tensors"},
       {{"--record-bytes-max=0"}, "--record-bytes-max"},
       {{"--record-queue-bytes-max=0"}, "--record-queue-bytes-max"},
       {{"--log-level=loud"}, "--log-level"},

@@ -1,4 +1,6 @@
 // --record, rlk record and rlk replay: what a server did, taken down and done again.
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <fstream>
@@ -12,9 +14,12 @@
 #include "client/cpp/client.h"
 #include "kernels/core/status.h"
 #include "kernels/digest/digest.h"
+#include "server/recorder.h"
 #include "tests/integration/fixture.h"
+#include "tests/integration/server_process.h"
 #include "tests/support/fake_device.h"
 #include "tests/support/fake_gpu.h"
+#include "tests/support/op_call.h"
 
 namespace rlk::test {
 namespace {
@@ -63,6 +68,23 @@ client::CallRequest Softcap(const client::Tensor& x) {
   return request;
 }
 
+// Of a server's series: calls that are written, and those that are not.
+struct Counts {
+  double recorded = 0, queue_drops = 0, file_drops = 0;
+};
+
+// When so many calls have met their end: a thread of the server writes them.
+Counts AwaitCounts(const std::string& metrics, double calls) {
+  for (;;) {
+    const std::string text = Scrape(metrics);
+    const Counts counts = {SeriesValue(text, "rlk_recorded_calls_total"),
+                           SeriesValue(text, "rlk_recording_drops_total{reason=\"queue\"}"),
+                           SeriesValue(text, "rlk_recording_drops_total{reason=\"file\"}")};
+    if (counts.recorded + counts.queue_drops + counts.file_drops >= calls) return counts;
+    std::this_thread::yield();
+  }
+}
+
 // A host whose n-th launch has one wrong bit.
 server::ServerHooks FaultyHost(int64_t launch) {
   const auto control = std::make_shared<FakeControl>();
@@ -101,7 +123,7 @@ TEST_F(RecordTest, ReplayFindsTheOneWrongBitOfAThousandCalls) {
       ASSERT_EQ(result->report->input_digests_size(), 0);
       ASSERT_EQ(result->report->output_digests_size(), 0);
     }
-    EXPECT_EQ(SeriesValue(Scrape(server.metrics()), "rlk_recorded_calls_total"), kCalls);
+    EXPECT_EQ(AwaitCounts(server.metrics(), kCalls).recorded, kCalls);
   }
   TestServer sound;
   const Ran ran = Rlk({"replay", file_, "--server", sound.tcp()});
@@ -119,6 +141,7 @@ TEST_F(RecordTest, ReplayFindsTheOneWrongBitOfAThousandCalls) {
   EXPECT_EQ(first.at("outputs").at(0).at("name"), "y");
   EXPECT_NE(first.at("outputs").at(0).at("recorded"), first.at("outputs").at(0).at("replayed"));
   EXPECT_NE(ran.text.find("the first with other bits is call 618"), std::string::npos) << ran.text;
+  EXPECT_NE(ran.text.find("softcap=20"), std::string::npos) << ran.text;
   EXPECT_NE(ran.errors.find("call 618"), std::string::npos);
 
   const Ran stopped = Rlk({"replay", file_, "--server", sound.tcp(), "--stop"});
@@ -145,6 +168,11 @@ TEST_F(RecordTest, TheSameBuildGivesTheSameBits) {
     backward.options.add_wanted_outputs("grad_x");
     const auto gradient = client->Call(backward);
     ASSERT_TRUE(gradient.ok()) << gradient.status();
+    // The reference has contracts of its own, which no other backend has.
+    client::CallRequest golden = Softcap(x);
+    golden.options.set_backend("golden");
+    golden.attributes["output_dtype"] = DType::kF32;
+    ASSERT_TRUE(client->Call(golden).ok());
     // It has no bits to compare.
     client::CallRequest wrong = Softcap(x);
     wrong.attributes = {{"softcap", -1.0}};
@@ -157,19 +185,21 @@ TEST_F(RecordTest, TheSameBuildGivesTheSameBits) {
 
   const Ran contents = Rlk({"record", file_});
   EXPECT_EQ(contents.exit_code, cli::kExitOk);
-  EXPECT_EQ(contents.document.at("calls"), 22);
+  EXPECT_EQ(contents.document.at("calls"), 23);
   // Each tensor once, however often it came.
   EXPECT_EQ(contents.document.at("tensors"), 7);
   EXPECT_EQ(contents.document.at("failed"), 1);
   EXPECT_EQ(contents.document.at("without_tensors"), 0);
-  EXPECT_EQ(contents.document.at("methods").at("final_logit_softcap.forward"), 20);
+  EXPECT_EQ(contents.document.at("methods").at("final_logit_softcap.forward"), 21);
   EXPECT_TRUE(contents.document.at("complete").get<bool>());
 
   TestServer again;
-  const Ran ran = Rlk({"replay", file_, "--server", again.tcp()});
-  EXPECT_EQ(ran.exit_code, cli::kExitOk) << ran.errors << ran.text;
-  EXPECT_EQ(ran.document.at("equal"), 22);
-  EXPECT_TRUE(ran.document.at("first_different").is_null());
+  for (const char* backend : {"", "cpu"}) {
+    const Ran ran = Rlk({"replay", file_, "--server", again.tcp(), "--backend", backend});
+    EXPECT_EQ(ran.exit_code, cli::kExitOk) << ran.errors << ran.text;
+    EXPECT_EQ(ran.document.at("equal"), 23);
+    EXPECT_TRUE(ran.document.at("first_different").is_null());
+  }
 }
 
 TEST_F(RecordTest, DigestsAloneAreToldApartFromCallsThatWereReplayed) {
@@ -250,7 +280,7 @@ TEST_F(RecordTest, LoadCostsNoWrongBytesAndKeepsItsBounds) {
     options.record = dir_.File(c.name);
     options.record_bytes_max = c.file_bytes;
     options.record_queue_bytes_max = c.queue_bytes;
-    double recorded = 0, queue_drops = 0, file_drops = 0;
+    Counts counts;
     {
       TestServer server(options, {}, server::LogLevel::kError);
       std::vector<std::thread> threads;
@@ -273,11 +303,9 @@ TEST_F(RecordTest, LoadCostsNoWrongBytesAndKeepsItsBounds) {
         });
       }
       for (std::thread& thread : threads) thread.join();
-      const std::string text = Scrape(server.metrics());
-      recorded = SeriesValue(text, "rlk_recorded_calls_total");
-      queue_drops = SeriesValue(text, "rlk_recording_drops_total{reason=\"queue\"}");
-      file_drops = SeriesValue(text, "rlk_recording_drops_total{reason=\"file\"}");
+      counts = AwaitCounts(server.metrics(), 2 * kThreads * kEach);
     }
+    const auto& [recorded, queue_drops, file_drops] = counts;
     EXPECT_EQ(recorded + queue_drops + file_drops, 2 * kThreads * kEach);
     const bool all = recorded == 2 * kThreads * kEach;
     EXPECT_EQ(all, c.all.value_or(all));
@@ -290,6 +318,104 @@ TEST_F(RecordTest, LoadCostsNoWrongBytesAndKeepsItsBounds) {
     EXPECT_EQ(ran.document.at("recording").at("dropped_queue"), queue_drops);
     EXPECT_EQ(ran.document.at("recording").at("dropped_file"), file_drops);
   }
+}
+
+// A disk that is full, or a bound on files, ends the recording: not the calls, and not the server.
+// What is counted as recorded is in the file.
+TEST_F(RecordTest, AFileThatCannotGrowCostsNoCall) {
+  constexpr int kEach = 20;
+  rlimit limit;
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &limit), 0);
+  const rlimit small = {.rlim_cur = 200'000, .rlim_max = limit.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  ServerProcess process({"--listen=127.0.0.1:0", "--metrics=127.0.0.1:0",
+                         "--selftest-interval-seconds=0", "--record=" + file_,
+                         "--record-tensors=true"});
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  const auto client = client::Client::Connect(process.listen());
+  ASSERT_TRUE(client.ok());
+  for (int64_t i = 0; i < kEach; ++i) {
+    const auto result = client->Call(Softcap(ValuesOf(i, 8192)));
+    ASSERT_TRUE(result.ok()) << i << result.status();
+  }
+  const Counts counts = AwaitCounts(process.metrics(), kEach);
+  EXPECT_EQ(counts.recorded + counts.file_drops, kEach);
+  EXPECT_GT(counts.file_drops, kEach / 2);
+  process.Signal(SIGTERM);
+  EXPECT_EQ(process.Wait(), 0);
+  EXPECT_NE(process.Stderr().find("the recording cannot be written"), std::string::npos);
+  EXPECT_LE(SizeOf(file_), 200'000);
+  EXPECT_EQ(Rlk({"record", file_}).exit_code, cli::kExitUsage) << "it has no end";
+  TestServer sound;
+  const Ran ran = Rlk({"replay", file_, "--incomplete", "--server", sound.tcp()});
+  EXPECT_GE(ran.document.at("equal"), counts.recorded) << ran.text;
+  EXPECT_EQ(ran.document.at("equal"), ran.document.at("calls")) << ran.text;
+}
+
+// A tensor of a few bytes would keep the whole message, which may have 2 MiB.
+TEST_F(RecordTest, WhatWaitsHoldsNoMessages) {
+  const server::Logger logger(server::LogLevel::kError);
+  auto recorder = server::Recorder::Make({.path = file_, .tensors = true}, {}, &logger, nullptr);
+  ASSERT_TRUE(recorder.ok()) << recorder.status();
+  const Method* const method = OpRegistry().Find("final_logit_softcap.forward");
+  ASSERT_NE(method, nullptr);
+  const client::Tensor x = ValuesOf(1);
+  const auto message = std::make_shared<std::vector<std::byte>>(size_t{2} << 20);
+  const std::span<const std::byte> bytes = std::as_bytes(std::span(x.as<float>()));
+  std::copy(bytes.begin(), bytes.end(), message->begin());
+  {
+    Call call;
+    call.method = method;
+    TensorArg& input = call.inputs.emplace_back();
+    input.dtype = DType::kF32;
+    input.shape = {2, 3};
+    input.strides = ContiguousStrides(input.shape);
+    input.data = {
+        {std::span(message->data(), bytes.size())}, static_cast<int64_t>(bytes.size()), message};
+    CallResult result;
+    result.report.input_digests.push_back({"x", ComputeDigest(x.view()), {}});
+    (*recorder)->OnCall(call, &result);
+  }
+  EXPECT_EQ(message.use_count(), 1);
+  recorder->reset();
+  EXPECT_EQ(Rlk({"record", file_}).document.at("tensors"), 1);
+}
+
+// Calls of many threads with the same new tensors: whatever is cut off behind a call, its tensors
+// are there.
+TEST_F(RecordTest, TensorsStandBeforeTheCallsThatUseThem) {
+  {
+    TestServer server(Recording(true));
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t) {
+      threads.emplace_back([&server] {
+        const auto client = client::Client::Connect(server.tcp());
+        ASSERT_TRUE(client.ok());
+        for (int64_t i = 0; i < 50; ++i) {
+          ASSERT_TRUE(client->Call(Softcap(ValuesOf(i, 16384))).ok());
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+  const auto file = cli::RecordingFile::Open(file_, false);
+  ASSERT_TRUE(file.ok()) << file.status();
+  const std::string cut = dir_.File("cut");
+  std::ostringstream whole;
+  whole << std::ifstream(file_, std::ios::binary).rdbuf();
+  for (size_t size = whole.str().size() / 16; size < whole.str().size();
+       size += whole.str().size() / 16) {
+    std::ofstream(cut, std::ios::binary) << whole.str().substr(0, size);
+    EXPECT_EQ(Rlk({"record", cut, "--incomplete"}).document.at("without_tensors"), 0) << size;
+  }
+}
+
+TEST_F(RecordTest, SaysThatThereIsNothingToReplay) {
+  { TestServer server(Recording(true)); }
+  TestServer sound;
+  const Ran ran = Rlk({"replay", file_, "--server", sound.tcp()});
+  EXPECT_EQ(ran.exit_code, cli::kExitRefused);
+  EXPECT_NE(ran.errors.find("the recording has none"), std::string::npos) << ran.errors;
 }
 
 TEST_F(RecordTest, RefusesAFileThatIsThere) {
