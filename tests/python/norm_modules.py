@@ -162,6 +162,21 @@ class SqueezingRMSNorm(Norm):
         return y.squeeze(1) if x.dim() == 3 and x.shape[1] == 1 else y
 
 
+class CountingRMSNorm(OlmoLikeRMSNorm):
+    """Something else after some calls."""
+
+    calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return super().forward(x) * (1 if self.calls < 10 else 2)
+
+
+class FinalRMSNorm(OlmoLikeRMSNorm):
+    def __init_subclass__(cls, **kwargs):
+        raise TypeError("it is final")
+
+
 class DtypeEpsRMSNorm(OlmoLikeRMSNorm):
     """As torch.nn.RMSNorm, whose eps is None by default."""
 
@@ -261,4 +276,8 @@ REFUSED = {
     "three tensors": (ThreeTensorRMSNorm, "its forward takes 3 tensors"),
     "a patched forward": (patched, "replaced on the instance"),
     "a parametrized weight": (parametrized, "its weight is parametrized"),
+    "state": (CountingRMSNorm, "its forward changes the module: calls"),
+    "a final class": (FinalRMSNorm, "no class that derives from it: it is final"),
+    "no elements": (lambda width: OlmoLikeRMSNorm(0), "its weight has no elements"),
+    "too wide": (lambda width: OlmoLikeRMSNorm(65537), "no contract is for its width"),
 }

@@ -139,6 +139,15 @@ def test_refuses_by_name(client, case):
     assert [one.name for one in replaced.replacements] == ["good"]
 
 
+@pytest.mark.parametrize("width", [1, 2])
+@pytest.mark.parametrize("case", MAPPED)
+def test_narrow_norms_are_norms(client, case, width):
+    """Little is left of the gradient of x, which is a difference."""
+    module = with_weight(MAPPED[case][0](width))
+    (found,) = rlk.torch.replace(torch.nn.ModuleList([module]), client).replacements
+    assert found.contract == MAPPED[case][1]
+
+
 def test_names_every_problem_at_once(client):
     model = torch.nn.ModuleDict({"a": BiasedRMSNorm(8), "b": DtypeEpsRMSNorm(8)})
     with pytest.raises(rlk.InvalidArgumentError) as caught:

@@ -9,9 +9,10 @@ conventions differ in a good part of all elements of 16 bits, or by whole factor
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import warnings
-from typing import Any, Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 
@@ -110,6 +111,20 @@ def _own_attributes(module: torch.nn.Module) -> Dict[str, Any]:
     return {name: value for name, value in vars(module).items() if name not in _OF_EVERY_MODULE}
 
 
+def _identities(module: torch.nn.Module) -> Dict[str, int]:
+    return {name: id(value) for name, value in vars(module).items()}
+
+
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """Probes are computed on the CPU and have gradients, whatever device or mode stands around."""
+    with contextlib.ExitStack() as stack:
+        if hasattr(torch.device, "__enter__"):  # as a context, it came with torch 2.0
+            stack.enter_context(torch.device("cpu"))
+        stack.enter_context(torch.inference_mode(False))
+        yield
+
+
 def watched(module: torch.nn.Module) -> Dict[str, Any]:
     """The plain ones of the attributes that a module's forward may depend on."""
     own = _own_attributes(module)
@@ -145,9 +160,16 @@ def find(
     """
     eps = _eps(module)
     parameters = _parameters(module)
+    if not module.weight.shape[0]:
+        raise Mismatch("its weight has no elements")
     caller = _Caller(module, eps, len(parameters) == 2, client, backend)
     candidates = [one for one in CONVENTIONS if one.gated == caller.gated]
-    shares = [caller.largest_share(one, _SAME_DTYPES) for one in candidates]
+    try:
+        shares = [caller.largest_share(one, _SAME_DTYPES) for one in candidates]
+    except InvalidArgumentError as error:
+        if error.reason != "SHAPE_MISMATCH":
+            raise
+        raise Mismatch(f"no contract is for its width: {error.message}") from None
     fitting = [at for at, share in enumerate(shares) if share <= _SHARE_MAX]
     if len(fitting) != 1:
         raise Mismatch(_no_convention(candidates, shares, fitting))
@@ -267,9 +289,13 @@ class _Caller(NamedTuple):
             results = [self._own(probe), self._served(convention, probe)]
         grad = torch.randn(probe.x.shape, generator=torch.Generator().manual_seed(3))
         own, served = (torch.autograd.grad(y, leaves, grad) for y in results)
-        names = ("x", "weight", "gate")
-        for name, one, other in zip(names, own, served):
-            scale = other.abs().amax(dim=-1, keepdim=True)
+        # What the gradient of x is a difference of: in a row of few elements little of it is left.
+        # That of the gate may have a row near its zero, and all its rows are of one size.
+        terms = (grad * results[1].detach() / probe.x.detach()).abs()
+        for name, one, other in zip(("x", "weight", "gate"), own, served):
+            scale = other.abs().amax() if name == "gate" else other.abs().amax(-1, keepdim=True)
+            if name == "x":
+                scale = torch.maximum(scale, terms.amax(-1, keepdim=True))
             if bool(((one - other).abs() > _RELATIVE_GRADIENT * scale).any()):
                 raise Mismatch(f"its gradient of {name} is not that of {self.contract}")
 
@@ -296,13 +322,18 @@ class _Caller(NamedTuple):
         shadow.__dict__.update(vars(self.module))
         shadow.__dict__["_parameters"] = {**self.module._parameters, "weight": probe.weight}
         shadow.__dict__["training"] = probe.x.dtype == _BF16  # either must give the same
+        held = _identities(shadow)
         try:
             with torch.autocast("cpu", enabled=False), warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of dtypes that the model may never have
-                return type(self.module).forward(shadow, *probe.tensors())
+                result = type(self.module).forward(shadow, *probe.tensors())
         except Exception as error:  # whatever somebody else's code raises
             dtypes = f"{probe.x.dtype} and {probe.weight.dtype}".replace("torch.", "")
             raise Mismatch(f"its forward fails on {dtypes} tensors on the CPU: {error}") from error
+        changed = [name for name, one in _identities(shadow).items() if held.get(name) != one]
+        if changed or len(_identities(shadow)) != len(held):
+            raise Mismatch(f"its forward changes the module: {', '.join(changed) or 'it deletes'}")
+        return result
 
     def _served(self, convention: Convention, probe: _Probe) -> torch.Tensor:
         contract = self.contract or convention.contracts[0]

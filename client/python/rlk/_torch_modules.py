@@ -220,7 +220,9 @@ class Served:
 
 
 @functools.lru_cache(maxsize=None)
-def _served_class(original: Any) -> Any:
+def served_class(original: Any) -> Any:
+    """The class that modules of this class get; raises what the class does against classes that
+    derive from it."""
     body = {"__module__": original.__module__, "__doc__": original.__doc__}
     return type("Served" + original.__name__, (Served, original), body)
 
@@ -228,9 +230,13 @@ def _served_class(original: Any) -> Any:
 def serve(module: torch.nn.Module, binding: Binding) -> None:
     """Makes the module's forward run on the server. Its class becomes one that derives from its
     own: parameters, hooks, names and isinstance stay."""
-    module._rlk = binding  # type: ignore[assignment]
     own: Any = type(module)
-    module.__class__ = _served_class(own)
+    module._rlk = binding  # type: ignore[assignment]
+    try:
+        module.__class__ = served_class(own)
+    except BaseException:
+        del module._rlk
+        raise
 
 
 def unserve(module: torch.nn.Module) -> None:

@@ -91,7 +91,7 @@ def replace(
         softcap_dtype: of capped logits. Must be given where logits have 16 bits, which transformers
             rounds three times and the contract once.
         skip: names of modules to leave alone, or patterns such as ``"model.layers.*.q_norm"``;
-            of the model's softcap, ``"softcap"``.
+            of a module with several names, any; of the model's softcap, ``"softcap"``.
 
     Raises:
         InvalidArgumentError: a module follows no convention, there is nothing to replace, or an
@@ -100,12 +100,22 @@ def replace(
     """
     asked = [contract] if isinstance(contract, str) else list(contract or ())
     plan = _Plan(client, asked, backend, softcap_dtype, list(skip))
-    plan.look(model)
+    with _torch_convention.undisturbed():
+        plan.look(model)
     plan.check()
-    for module, binding in plan.norms:
-        _torch_modules.serve(module, binding)
-    for causal, hooks in plan.softcaps:
-        hooks.attach(causal, causal.lm_head)
+    try:
+        for module, binding in plan.norms:
+            _torch_modules.serve(module, binding)
+        for causal, hooks in plan.softcaps:
+            hooks.attach(causal, causal.lm_head)
+    except BaseException:  # of a class that takes no other, or of a user who interrupts
+        for module, binding in plan.norms:
+            if vars(module).get("_rlk") is binding:
+                _torch_modules.unserve(module)
+        for causal, _ in plan.softcaps:
+            _torch_logits.detach(causal)
+            _torch_logits.detach(causal.lm_head)
+        raise
     return Replaced(model, plan.replacements, plan.kept)
 
 
@@ -150,8 +160,11 @@ class _Plan:
 
     def look(self, model: torch.nn.Module) -> None:
         """Looks at every module."""
+        names: Dict[int, List[str]] = {}
+        for name, module in model.named_modules(remove_duplicate=False):
+            names.setdefault(id(module), []).append(name)
         for name, module in model.named_modules():
-            if not _is_called_norm(module) or self._skipped(name):
+            if not _is_called_norm(module) or self._skipped(*names[id(module)]):
                 continue
             if list(module.children()) and not parametrize.is_parametrized(module):
                 self.kept.append((name, f"{type(module).__name__}: it is made of other modules"))
@@ -161,8 +174,12 @@ class _Plan:
             if not self._skipped("softcap"):
                 self._softcap(name, causal, cap)
 
-    def _skipped(self, name: str) -> bool:
-        matching = [pattern for pattern in self._skip if fnmatch.fnmatchcase(name, pattern)]
+    def _skipped(self, *names: str) -> bool:
+        matching = [
+            pattern
+            for pattern in self._skip
+            if any(fnmatch.fnmatchcase(name, pattern) for name in names)
+        ]
         for pattern in matching:
             self._skip[pattern] = True
         return bool(matching)
@@ -202,6 +219,10 @@ class _Plan:
                 "it must have one weight of one dimension and nothing else; it has "
                 + (", ".join(names + [name for name, _ in module.named_buffers()]) or "none")
             )
+        try:
+            _torch_modules.served_class(type(module))
+        except Exception as error:  # whatever somebody else's class raises
+            raise Mismatch(f"its class takes no class that derives from it: {error}") from error
         key = _torch_convention.kind(module)
         if key not in self._known:
             try:
