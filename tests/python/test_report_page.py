@@ -118,6 +118,13 @@ def test_a_figure_of_nothing_is_a_figure(drawing):
     assert _report_figures.draw(drawing, data, "f").startswith("<svg")
 
 
+def test_a_histogram_of_no_elements_says_nothing_to_the_user(recwarn):
+    pytest.importorskip("matplotlib")
+    for bars in ([], [("0", 0), ("1", 0)]):
+        assert "elements (log scale)" in _report_figures.draw("histogram", bars, "f")
+    assert [str(warning.message) for warning in recwarn] == []
+
+
 @pytest.mark.parametrize("value", [None, "NaN", "Infinity", 0.0, 5e-324, 1e308])
 def test_a_figure_of_odd_values_is_a_figure(value):
     pytest.importorskip("matplotlib")

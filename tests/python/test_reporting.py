@@ -299,6 +299,15 @@ def test_profiles_of_scalars_and_of_errors_without_a_number(client):
     assert second["root_mean_square"] == pytest.approx(2e200 / 2**0.5)
 
 
+def test_tensors_of_other_shapes_are_what_was_found(client):
+    x, y = np.ones((2, 3), np.float32), np.ones((3, 2), np.float32)
+    chapter = of(client.compare(x, y), left=x, right=y)
+    assert chapter["passed"] is False and chapter["profile"] is None
+    assert chapter["result"]["difference"] == "SHAPE"
+    with pytest.raises(rlk.InvalidArgumentError):  # not those that were compared
+        of(client.compare(x, y), left=y, right=x)
+
+
 def test_positions_follow_masks_and_sequences(client):
     rollout = -np.ones(10, np.float32)
     trainer = rollout.copy()

@@ -143,7 +143,7 @@ def _histogram(axes: Any, bars: Sequence[Tuple[str, int]]) -> None:
     axes.set_xlabel("distance (ULP)")
     axes.set_ylabel("elements (log scale)")
     _log_or_zero(axes, [float(count) for _, count in bars], "y", smallest=1.0)
-    axes.set_ylim(0, 2.0 * max((count for _, count in bars), default=1))
+    axes.set_ylim(0, 2.0 * max([1, *(count for _, count in bars)]))
 
 
 def _steps(axes: Any, bins: Sequence[Dict[str, Any]], name: str, label: str, colour: str) -> None:

@@ -78,12 +78,15 @@ def _bins(errors: np.ndarray, different: Optional[np.ndarray]) -> List[Dict[str,
     return found
 
 
-def tensors(comparison: Dict[str, Any], left: Any, right: Any) -> Dict[str, Any]:
-    """Errors by row and by column of two tensors that were compared."""
+def tensors(comparison: Dict[str, Any], left: Any, right: Any) -> Optional[Dict[str, Any]]:
+    """Errors by row and by column of two tensors that were compared; None where they have other
+    shapes, which is what the comparison found."""
     arrays = _array("left", left), _array("right", right)
     for name, array in zip(("left", "right"), arrays):
         _check(name, array, comparison[name])
     if arrays[0].shape != arrays[1].shape:
+        if None not in (comparison["left"]["shape"], comparison["right"]["shape"]):
+            return None
         raise _other(
             "right", str(list(arrays[1].shape)), str(list(arrays[0].shape)), "another shape"
         )
