@@ -90,11 +90,52 @@ def test_fails_where_bits_differ(example, server, reference, capsys, monkeypatch
 
 
 @pytest.mark.parametrize(
-    "words", [[], ["--server=x"], ["--start=a", "--server=b", "--reference=c"]]
+    "words", [[], ["--server=x"], ["--start=/bin/sh", "--server=b", "--reference=c"]]
 )
-def test_needs_two_servers(example, words):
+def test_needs_two_servers(example, words, capsys):
     with pytest.raises(SystemExit):
         example.arguments(words)
+    assert "give --start, or --server and --reference" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "--steps=0",
+        "--batch=0",
+        "--length=8",  # nothing would be sampled, and nothing compared
+        "--device=nothing",
+        "--start=/nonexistent",
+        "--report=policies.pdf",
+        "--report=/nonexistent/policies.html",
+    ],
+)
+def test_what_cannot_be_done_is_said_before_anything_is(example, word, capsys):
+    with pytest.raises(SystemExit) as ended:
+        example.arguments(["--server=a", "--reference=b", word])
+    assert ended.value.code == 2
+    assert f"argument {word.split('=')[0]}:" in capsys.readouterr().err
+
+
+def test_a_program_that_is_no_server_is_said(example):
+    with pytest.raises(SystemExit, match="is no rlk-server"):
+        example.main(["--start=/bin/echo"])
+
+
+def test_losses_are_compared_by_their_bits(example, capsys):
+    """NaN is the same as itself, 0 is not -0, and last bits count."""
+    nan, zero = float("nan"), 0.0
+    for ours, theirs, equal in (
+        ([1.0, nan], [1.0, nan], True),
+        ([zero], [-zero], False),
+        ([1.0], [1.0 + 2**-23], False),
+    ):
+        runs = {
+            name: example.Trained(None, [torch.tensor(x) for x in losses], 1.0, "digest")
+            for name, losses in (("a", ours), ("b", theirs), ("c", ours))
+        }
+        assert example.show_training(runs, 1) == equal
+        assert ("DIFFERENT BITS" in capsys.readouterr().out) != equal
 
 
 def test_a_backend_that_is_not_there_is_an_error(example, server, reference):

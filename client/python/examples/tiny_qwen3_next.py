@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import copy
+import importlib.util
 import json
 import os
 import signal
@@ -215,7 +216,8 @@ def show_training(runs: Dict[str, Trained], calls: int) -> bool:
     print(f"\n{'step':>4}  " + "  ".join(f"{name:>24}" for name in runs))
     for step, losses in enumerate(zip(first.losses, second.losses, own.losses)):
         print(f"{step:>4}  " + "  ".join(f"{loss.item():>24.9f}" for loss in losses))
-    equal = all(torch.equal(a, b) for a, b in zip(first.losses, second.losses))
+    # Digests, for which NaN is as good a value as any: == would say that it differs from itself.
+    equal = rlk.digest(torch.stack(first.losses)) == rlk.digest(torch.stack(second.losses))
     weights = first.digest == second.digest
     print(f"losses of both servers: {'the same bits' if equal else 'DIFFERENT BITS'}")
     print(f"weights after the last step: {'the same bits' if weights else 'DIFFERENT BITS'}")
@@ -254,7 +256,10 @@ def started(program: str, *flags: str) -> Iterator[str]:
                 line = process.stdout.readline()  # printed when it serves
                 if not line:
                     raise SystemExit(f"{program} did not start: {open(log.name).read()[-2000:]}")
-                listen = json.loads(line)["listen"]
+                try:
+                    listen = json.loads(line)["listen"]
+                except (ValueError, KeyError, TypeError):
+                    raise SystemExit(f"{program} is no rlk-server: it printed {line!r}") from None
                 yield listen if isinstance(listen, str) else listen[0]
             finally:
                 process.send_signal(signal.SIGTERM)
@@ -296,24 +301,69 @@ def run(first: Side, second: Side, options: argparse.Namespace) -> int:
     return 0 if passed else 1
 
 
+def count(text: str) -> int:
+    """A number of things, of which there is one at least."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is less than 1")
+    return number
+
+
+def length(text: str) -> int:
+    """Tokens of a sequence: a rollout samples those after the prompt."""
+    number = int(text)
+    if number <= PROMPT:
+        raise argparse.ArgumentTypeError(f"{text} leaves no token after the prompt of {PROMPT}")
+    return number
+
+
+def program(path: str) -> str:
+    """A file that can be run."""
+    if not (os.path.isfile(path) and os.access(path, os.X_OK)):
+        raise argparse.ArgumentTypeError(f"{path} is no program")
+    return path
+
+
+def device(name: str) -> str:
+    """One that torch can use here."""
+    try:
+        torch.zeros(1, device=name).cpu()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise argparse.ArgumentTypeError(f"{name}: {str(error).splitlines()[0]}") from None
+    return name
+
+
+def report(path: str) -> str:
+    """A file that a report can be written to: known before hours of training, not after."""
+    folder, name = os.path.split(path)
+    if os.path.splitext(name)[1] not in (".html", ".md", ".json"):
+        raise argparse.ArgumentTypeError(f"{path} does not end in .html, .md or .json")
+    if name.endswith(".html") and importlib.util.find_spec("matplotlib") is None:
+        raise argparse.ArgumentTypeError("pages need matplotlib: pip install 'rlk[report]'")
+    if not os.access(folder or ".", os.W_OK):
+        raise argparse.ArgumentTypeError(f"{folder or '.'} is no folder that may be written")
+    return path
+
+
 def arguments(words: Optional[List[str]]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--start", metavar="PROGRAM", help="rlk-server: starts both servers")
+    parser.add_argument("--start", type=program, metavar="PROGRAM", help="rlk-server: starts both servers")
     parser.add_argument("--server", help="address of the first server, instead of --start")
     parser.add_argument("--reference", help="address of the second server, which has backend cpu")
     parser.add_argument("--backend", help="of the first server; by default it selects")
-    parser.add_argument("--device", default="cpu", help="of torch: cpu or cuda")
+    parser.add_argument("--device", type=device, default="cpu", help="of torch: cpu or cuda")
     parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
-    parser.add_argument("--steps", type=int, default=8)
-    parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--length", type=int, default=48)
+    parser.add_argument("--steps", type=count, default=8)
+    parser.add_argument("--batch", type=count, default=8)
+    parser.add_argument("--length", type=length, default=48, help=f"over {PROMPT}")
     parser.add_argument("--learning-rate", type=float, default=3e-3)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
         "--report",
         action="append",
+        type=report,
         default=[],
         metavar="FILE",
         help=".html, .md or .json of the comparisons; repeatable",
