@@ -6,6 +6,14 @@
 #include "kernels/core/status.h"
 
 namespace rlk::cli {
+namespace {
+
+bool Names(const std::vector<OptionSpec>& specs, const std::string& name) {
+  return std::any_of(specs.begin(), specs.end(),
+                     [&name](const OptionSpec& spec) { return name == spec.name; });
+}
+
+}  // namespace
 
 absl::StatusOr<Args> Args::Parse(const std::vector<std::string>& words,
                                  const std::vector<OptionSpec>& specs) {
@@ -94,6 +102,31 @@ absl::StatusOr<std::vector<int64_t>> Args::GetIntegers(const std::string& name) 
     values.push_back(*value);
   }
   return values;
+}
+
+std::vector<OptionSpec> AllOptions(const VerbOptions& verbs) {
+  std::vector<OptionSpec> all;
+  for (const auto& [verb, specs] : verbs) {
+    for (const OptionSpec& spec : specs) {
+      if (!Names(all, spec.name)) all.push_back(spec);
+    }
+  }
+  return all;
+}
+
+absl::Status CheckVerbOptions(const Args& args, const VerbOptions& verbs,
+                              const std::string& command, const std::string& verb) {
+  const std::vector<OptionSpec>& own = verbs.at(verb);
+  std::string allowed;
+  for (const OptionSpec& spec : own) {
+    allowed += std::string(allowed.empty() ? "" : ", ") + spec.name;
+  }
+  for (const OptionSpec& spec : AllOptions(verbs)) {
+    if (!args.Has(spec.name) || Names(own, spec.name)) continue;
+    return InvalidArgument(Reason::kUnknownOption, spec.name, args.Get(spec.name), allowed,
+                           "rlk " + command + " " + verb + " has no such option");
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace rlk::cli

@@ -41,4 +41,15 @@ class Args {
   std::map<std::string, std::vector<std::string>> options_;
 };
 
+// The options of each verb of a command.
+using VerbOptions = std::map<std::string, std::vector<OptionSpec>>;
+
+// Those of all verbs, each once, for Args::Parse.
+std::vector<OptionSpec> AllOptions(const VerbOptions& verbs);
+
+// INVALID_ARGUMENT for an option of another verb, which would be passed over. `verb` is one of
+// `verbs`; `command` stands before it.
+absl::Status CheckVerbOptions(const Args& args, const VerbOptions& verbs,
+                              const std::string& command, const std::string& verb);
+
 }  // namespace rlk::cli

@@ -52,11 +52,6 @@ struct Throughput {
 };
 
 absl::StatusOr<BenchPlan> MakePlan(const Args& args) {
-  const std::string name = args.positional().size() == 1 ? args.positional()[0] : "";
-  if (name != "rpc" && name != "transport") {
-    return InvalidArgument(Reason::kUnknownOption, "BENCHMARK", name, "rpc, transport, load",
-                           "rlk bench takes one benchmark");
-  }
   BenchPlan plan;
   RLK_ASSIGN_OR_RETURN(plan.calls, args.GetInteger("--calls", plan.calls, 1, 10000000));
   RLK_ASSIGN_OR_RETURN(plan.blocks, args.GetInteger("--blocks", plan.blocks, 1, 1000));
@@ -212,11 +207,36 @@ Outcome Report(const std::string& address, const BenchPlan& plan, const std::vec
 
 }  // namespace
 
+const VerbOptions& BenchVerbs() {
+  static const VerbOptions verbs = {
+      {"load",
+       {{"--calls"},
+        {"--warm-up"},
+        {"--clients"},
+        {"--mix"},
+        {"--seed"},
+        {"--rate"},
+        {"--arrivals"},
+        {"--blocks"},
+        {"--turns"},
+        {"--against"}}},
+      {"rpc", {{"--calls"}, {"--blocks"}, {"--callers"}, {"--seconds"}}},
+      {"transport", {{"--seconds"}, {"--bytes-max"}, {"--arenas-only", false}}}};
+  return verbs;
+}
+
 Outcome RunBench(const Args& args) {
-  if (args.positional() == std::vector<std::string>{"load"}) return RunBenchLoad(args);
+  const std::string verb = args.positional().size() == 1 ? args.positional()[0] : "";
+  if (BenchVerbs().count(verb) == 0) {
+    return UsageError(InvalidArgument(Reason::kUnknownOption, "BENCHMARK", verb,
+                                      "rpc, transport, load", "rlk bench takes one benchmark"));
+  }
+  const absl::Status own = CheckVerbOptions(args, BenchVerbs(), "bench", verb);
+  if (!own.ok()) return UsageError(own);
+  if (verb == "load") return RunBenchLoad(args);
   const absl::StatusOr<BenchPlan> plan = MakePlan(args);
   if (!plan.ok()) return UsageError(plan.status());
-  if (args.positional()[0] == "transport") return RunBenchTransport(args, plan->seconds);
+  if (verb == "transport") return RunBenchTransport(args, plan->seconds);
   const std::string address = ServerAddress(args);
   const auto client = Connect(args);
   if (!client.ok()) return ConnectError(client.status());

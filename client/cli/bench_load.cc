@@ -1,6 +1,7 @@
 // rlk bench load: many clients, a mix of operators and transports, a fixed number of calls.
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -21,6 +22,8 @@ struct LoadOptions {
   LoadPlan plan;
   // Above 1, two runs alternate.
   int64_t blocks = 1;
+  // Parts of a block between which they alternate.
+  int64_t turns = 1;
   // Of the first run and of the second one.
   std::string servers[2];
 };
@@ -36,6 +39,35 @@ absl::Status NotAllowed(const Args& args, const char* option, const char* allowe
                          "the value is not allowed");
 }
 
+// The rate and how calls arrive at it, of a plan whose calls are known.
+absl::Status ParseArrivals(const Args& args, LoadPlan& plan) {
+  constexpr double kDaySeconds = 86400;
+  if (args.Has("--rate")) {
+    const auto rate = ParseNumber(args.Get("--rate"));
+    if (!rate || !(*rate > 0 && *rate <= 1e7) ||
+        static_cast<double>(plan.calls) > *rate * kDaySeconds) {
+      return NotAllowed(args, "--rate",
+                        "calls a second, in (0, 1e7], and all calls of a block within a day");
+    }
+    plan.rate = *rate;
+  }
+  const std::string arrivals = args.Get("--arrivals", "uniform");
+  if ((arrivals != "uniform" && arrivals != "poisson") ||
+      (args.Has("--arrivals") && plan.rate == 0)) {
+    return NotAllowed(args, "--arrivals", "uniform, poisson; with --rate");
+  }
+  plan.poisson = arrivals == "poisson";
+  return absl::OkStatus();
+}
+
+// Short turns, so that a change of the machine's speed meets both runs alike; but each client has
+// many calls in each, because at the end of a turn the others wait for the last one.
+int64_t TurnsOf(const LoadPlan& plan, int64_t blocks) {
+  constexpr int64_t kTurnsMax = 50, kCallsOfClient = 25;
+  if (blocks == 1) return 1;
+  return std::clamp<int64_t>(plan.calls / (plan.clients * kCallsOfClient), 1, kTurnsMax);
+}
+
 absl::StatusOr<LoadOptions> ParseLoad(const Args& args) {
   LoadOptions options;
   LoadPlan& plan = options.plan;
@@ -47,50 +79,43 @@ absl::StatusOr<LoadOptions> ParseLoad(const Args& args) {
   RLK_ASSIGN_OR_RETURN(options.blocks, args.GetInteger("--blocks", 1, 1, 1000));
   RLK_ASSIGN_OR_RETURN(const int64_t seed, args.GetInteger("--seed", 1, 0, INT64_MAX));
   plan.seed = static_cast<uint64_t>(seed);
-  if (args.Has("--rate")) {
-    const auto rate = ParseNumber(args.Get("--rate"));
-    if (!rate || !(*rate > 0 && *rate <= 1e7)) {
-      return NotAllowed(args, "--rate", "calls a second, in (0, 1e7]");
-    }
-    plan.rate = *rate;
-  }
-  const std::string arrivals = args.Get("--arrivals", "uniform");
-  if ((arrivals != "uniform" && arrivals != "poisson") ||
-      (args.Has("--arrivals") && plan.rate == 0)) {
-    return NotAllowed(args, "--arrivals", "uniform, poisson; with --rate");
-  }
-  plan.poisson = arrivals == "poisson";
+  RLK_RETURN_IF_ERROR(ParseArrivals(args, plan));
   RLK_ASSIGN_OR_RETURN(plan.mix, ParseMix(args.Get("--mix", kDefaultMix)));
   options.servers[0] = ServerAddress(args);
   options.servers[1] = args.Get("--against", options.servers[0]);
   if (args.Has("--against") && options.blocks == 1) {
     return NotAllowed(args, "--against", "an address; with --blocks of 2 or more");
   }
+  RLK_ASSIGN_OR_RETURN(options.turns, args.GetInteger("--turns", TurnsOf(plan, options.blocks), 1,
+                                                      std::min<int64_t>(plan.calls, 10'000)));
+  if (args.Has("--turns") && options.blocks == 1) {
+    return NotAllowed(args, "--turns", "a number of turns; with --blocks of 2 or more");
+  }
   return options;
 }
 
-// Blocks of the two runs alternate, and so does which of them begins, so that a change of the
-// machine's speed meets both.
-absl::StatusOr<std::vector<Run>> RunAll(const LoadOptions& options,
-                                        const client::ClientOptions& client_options) {
-  const LoadPlan& plan = options.plan;
-  std::vector<Run> runs = {{"a", options.servers[0]}};
-  if (options.blocks > 1) runs.push_back({"b", options.servers[1]});
-  std::vector<LoadClients> clients;
-  for (const Run& run : runs) {
-    RLK_ASSIGN_OR_RETURN(LoadClients connected,
-                         LoadClients::Connect(run.server, client_options, plan));
-    clients.push_back(std::move(connected));
-  }
-  LoadPlan warm_up = plan;
-  warm_up.rate = 0;
-  for (const LoadClients& of_run : clients) RunLoad(warm_up, plan.warm_up_calls, of_run.calls());
-  for (int64_t block = 0; block < options.blocks; ++block) {
-    for (size_t turn = 0; turn < runs.size(); ++turn) {
-      const size_t at = block % 2 == 0 ? turn : runs.size() - 1 - turn;
-      runs[at].blocks.push_back(RunLoad(plan, plan.calls, clients[at].calls()));
+// The two runs alternate turn by turn, and so does which of them begins.
+void RunBlock(const LoadOptions& options, const std::vector<LoadClients>& clients, int64_t block,
+              std::vector<Run>& runs) {
+  for (Run& run : runs) run.blocks.emplace_back();
+  for (int64_t turn = 0; turn < options.turns; ++turn) {
+    const CallRange range = TurnOf(options.plan.calls, turn, options.turns);
+    for (size_t i = 0; i < runs.size(); ++i) {
+      const size_t at = (block + turn) % 2 == 0 ? i : runs.size() - 1 - i;
+      runs[at].blocks.back().Merge(RunLoad(options.plan, range, clients[at].calls()));
     }
   }
+}
+
+std::vector<Run> RunAll(const LoadOptions& options, const std::vector<LoadClients>& clients) {
+  std::vector<Run> runs = {{"a", options.servers[0]}};
+  if (clients.size() > 1) runs.push_back({"b", options.servers[1]});
+  LoadPlan warm_up = options.plan;
+  warm_up.rate = 0;
+  for (const LoadClients& of_run : clients) {
+    RunLoad(warm_up, {0, options.plan.warm_up_calls}, of_run.calls());
+  }
+  for (int64_t block = 0; block < options.blocks; ++block) RunBlock(options, clients, block, runs);
   return runs;
 }
 
@@ -101,7 +126,9 @@ std::string NumberText(double value) {
 
 double Us(int64_t ns) { return static_cast<double>(ns) * kMicrosecond; }
 
+// Null where nothing was measured.
 Json LatencyJson(const LatencyHistogram& latency) {
+  if (latency.count() == 0) return nullptr;
   return {{"min", Us(latency.min())},
           {"mean", latency.mean() * kMicrosecond},
           {"p50", Us(latency.Percentile(0.5))},
@@ -132,16 +159,17 @@ Json BlockJson(const LoadPlan& plan, const LoadBlock& block) {
   return json;
 }
 
-// What two runs are compared by.
+// What two runs are compared by; a latency where there is one.
 struct Measure {
   const char* name;
+  bool latency;
   double (*of)(const LoadBlock&);
 };
 
 constexpr Measure kMeasures[] = {
-    {"calls_per_second", [](const LoadBlock& block) { return block.CallsPerSecond(); }},
-    {"p50_us", [](const LoadBlock& block) { return Us(block.all.latency.Percentile(0.5)); }},
-    {"p99_us", [](const LoadBlock& block) { return Us(block.all.latency.Percentile(0.99)); }},
+    {"calls_per_second", false, [](const LoadBlock& block) { return block.CallsPerSecond(); }},
+    {"p50_us", true, [](const LoadBlock& block) { return Us(block.all.latency.Percentile(0.5)); }},
+    {"p99_us", true, [](const LoadBlock& block) { return Us(block.all.latency.Percentile(0.99)); }},
 };
 
 struct Summary {
@@ -150,21 +178,27 @@ struct Summary {
   double spread = 0;
 };
 
-Summary Summarize(const Run& run, const Measure& measure) {
+// Of the blocks that have the measure; absent where none has.
+std::optional<Summary> Summarize(const Run& run, const Measure& measure) {
   std::vector<double> values;
-  for (const LoadBlock& block : run.blocks) values.push_back(measure.of(block));
+  for (const LoadBlock& block : run.blocks) {
+    if (measure.latency && block.all.latency.count() == 0) continue;
+    values.push_back(measure.of(block));
+  }
+  if (values.empty()) return std::nullopt;
   std::sort(values.begin(), values.end());
   const size_t middle = values.size() / 2;
   const double median =
       values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-  return {median, median > 0 ? (values.back() - values.front()) / median : 0};
+  return Summary{median, median > 0 ? (values.back() - values.front()) / median : 0};
 }
 
-// How far the second median is from the first one, as a part of the smaller.
-double Difference(const std::vector<Run>& runs, const Measure& measure) {
-  const double a = Summarize(runs[0], measure).median;
-  const double b = Summarize(runs[1], measure).median;
-  return std::min(a, b) > 0 ? std::abs(a - b) / std::min(a, b) : 0;
+// How far the second median is from the first one, as a part of the smaller; absent where one of
+// them has nothing to compare.
+std::optional<double> Difference(const std::vector<Run>& runs, const Measure& measure) {
+  const std::optional<Summary> a = Summarize(runs[0], measure), b = Summarize(runs[1], measure);
+  if (!a || !b || !(std::min(a->median, b->median) > 0)) return std::nullopt;
+  return std::abs(a->median - b->median) / std::min(a->median, b->median);
 }
 
 Json PlanJson(const LoadOptions& options) {
@@ -181,6 +215,7 @@ Json PlanJson(const LoadOptions& options) {
           {"warm_up_calls", plan.warm_up_calls},
           {"clients", plan.clients},
           {"blocks", options.blocks},
+          {"turns", options.turns},
           {"seed", plan.seed},
           {"mix", std::move(mix)}};
 }
@@ -191,9 +226,9 @@ std::string ReportJson(const LoadOptions& options, const std::vector<Run>& runs)
     Json blocks = Json::array(), median = Json::object(), spread = Json::object();
     for (const LoadBlock& block : run.blocks) blocks.push_back(BlockJson(options.plan, block));
     for (const Measure& measure : kMeasures) {
-      const Summary summary = Summarize(run, measure);
-      median[measure.name] = summary.median;
-      spread[measure.name] = summary.spread;
+      const std::optional<Summary> summary = Summarize(run, measure);
+      median[measure.name] = summary ? Json(summary->median) : Json(nullptr);
+      spread[measure.name] = summary ? Json(summary->spread) : Json(nullptr);
     }
     runs_json.push_back({{"name", run.name},
                          {"server", run.server},
@@ -204,7 +239,10 @@ std::string ReportJson(const LoadOptions& options, const std::vector<Run>& runs)
   Json difference = nullptr;
   if (runs.size() == 2) {
     difference = Json::object();
-    for (const Measure& measure : kMeasures) difference[measure.name] = Difference(runs, measure);
+    for (const Measure& measure : kMeasures) {
+      const std::optional<double> part = Difference(runs, measure);
+      difference[measure.name] = part ? Json(*part) : Json(nullptr);
+    }
   }
   return Dump({{"schema", kSchema},
                {"plan", PlanJson(options)},
@@ -212,16 +250,21 @@ std::string ReportJson(const LoadOptions& options, const std::vector<Run>& runs)
                {"difference_of_medians", std::move(difference)}});
 }
 
+constexpr char kNothing[] = "-";
+
 std::string Percent(double part) { return Short(100 * part) + " %"; }
 
 void AddRow(const std::string& name, const LoadCounts& counts, Table& table) {
   int64_t errors = 0;
   for (const auto& [code, count] : counts.errors) errors += count;
-  const LatencyHistogram& latency = counts.latency;
-  table.Add({name, std::to_string(latency.count()), std::to_string(errors),
-             NumberText(Us(latency.Percentile(0.5))), NumberText(Us(latency.Percentile(0.9))),
-             NumberText(Us(latency.Percentile(0.99))), NumberText(Us(latency.Percentile(0.999))),
-             NumberText(Us(latency.max()))});
+  std::vector<std::string> row = {name, std::to_string(counts.latency.count()),
+                                  std::to_string(errors)};
+  for (const double fraction : {0.5, 0.9, 0.99, 0.999, 1.0}) {
+    row.push_back(counts.latency.count() == 0
+                      ? kNothing
+                      : NumberText(Us(counts.latency.Percentile(fraction))));
+  }
+  table.Add(std::move(row));
 }
 
 std::string KindsText(const LoadPlan& plan, const std::vector<Run>& runs) {
@@ -259,16 +302,18 @@ std::string ReportText(const LoadOptions& options, const std::vector<Run>& runs)
   Table table({"run", "server", "measure", "median", "spread of blocks"});
   for (const Run& run : runs) {
     for (const Measure& measure : kMeasures) {
-      const Summary summary = Summarize(run, measure);
-      table.Add({run.name, run.server, measure.name, NumberText(summary.median),
-                 Percent(summary.spread)});
+      const std::optional<Summary> summary = Summarize(run, measure);
+      table.Add({run.name, run.server, measure.name,
+                 summary ? NumberText(summary->median) : kNothing,
+                 summary ? Percent(summary->spread) : kNothing});
     }
   }
   text += table.Text();
   if (runs.size() == 2) {
     text += "\nmedians differ by:";
     for (const Measure& measure : kMeasures) {
-      text += std::string(" ") + measure.name + " " + Percent(Difference(runs, measure));
+      const std::optional<double> part = Difference(runs, measure);
+      text += std::string(" ") + measure.name + " " + (part ? Percent(*part) : kNothing);
     }
     text += "\n";
   }
@@ -282,17 +327,31 @@ Outcome RunBenchLoad(const Args& args) {
   if (!options.ok()) return UsageError(options.status());
   const auto client_options = ClientOptionsOf(args);
   if (!client_options.ok()) return UsageError(client_options.status());
-  const auto runs = RunAll(*options, *client_options);
-  if (!runs.ok()) return ConnectError(runs.status());
+  std::vector<LoadClients> clients;
+  for (int64_t run = 0; run < std::min<int64_t>(options->blocks, 2); ++run) {
+    auto connected = LoadClients::Connect(options->servers[run], *client_options, options->plan);
+    if (!connected.ok()) return ConnectError(connected.status());
+    clients.push_back(*std::move(connected));
+    // What the server refuses of the tensors that stay there is no wrong word of the command line.
+    const absl::Status prepared = clients.back().Prepare(options->plan);
+    if (!prepared.ok()) return CallError(prepared);
+  }
+  const std::vector<Run> runs = RunAll(*options, clients);
   Outcome outcome;
-  outcome.json = ReportJson(*options, *runs);
-  outcome.text = ReportText(*options, *runs);
-  for (const Run& run : *runs) {
+  outcome.json = ReportJson(*options, runs);
+  outcome.text = ReportText(*options, runs);
+  int64_t failed = 0;
+  std::string first_error;
+  for (const Run& run : runs) {
     for (const LoadBlock& block : run.blocks) {
-      if (block.first_error.empty() || outcome.exit_code != kExitOk) continue;
-      outcome.exit_code = kExitRefused;
-      outcome.failures.push_back("calls failed; one of them: " + block.first_error);
+      for (const auto& [code, count] : block.all.errors) failed += count;
+      if (first_error.empty()) first_error = block.first_error;
     }
+  }
+  if (failed > 0) {
+    outcome.exit_code = kExitRefused;
+    outcome.failures.push_back(std::to_string(failed) +
+                               " calls failed; one of them: " + first_error);
   }
   return outcome;
 }

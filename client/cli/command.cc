@@ -111,10 +111,12 @@ constexpr char kUsage[] = R"(rlk: calls an rlk server.
   rlk bench load                many clients, a mix of calls, a fixed number of them
       --calls N --clients N     calls (default 10000), clients with a connection each (default 8)
       --mix NAME[=WEIGHT],...   small, softcap, softcap_backward, rms_norm, rms_norm_backward,
-                                det_linear, resident, resident_norm, upload
+                                det_linear, resident, resident_norm, upload, download, host_arena,
+                                device_arena
       --rate R                  open loop: so many calls a second, latency from the time due
       --arrivals uniform|poisson  open loop: equal or random gaps
       --blocks N                two runs alternate, N blocks each; spread and difference
+      --turns N                 parts of a block between which they alternate (default: up to 50)
       --against ADDR            the second run's server
       --warm-up N --seed N      calls before (default 1000), of the random choices (default 1)
 
@@ -176,21 +178,7 @@ const std::vector<Command>& Commands() {
         {"--repeat"},
         {"--out"}}},
       {"digest", RunDigest, {}},
-      {"bench",
-       RunBench,
-       {{"--calls"},
-        {"--blocks"},
-        {"--callers"},
-        {"--seconds"},
-        {"--bytes-max"},
-        {"--arenas-only", false},
-        {"--clients"},
-        {"--rate"},
-        {"--arrivals"},
-        {"--mix"},
-        {"--seed"},
-        {"--warm-up"},
-        {"--against"}}},
+      {"bench", RunBench, AllOptions(BenchVerbs())},
       {"session", RunSession, {{"--ttl"}}},
       {"put", RunPut, {{"--label"}, {"--lease"}, {"--device"}, {"--reuse", false}}},
       {"get", RunGet, {{"--out"}}},
@@ -204,17 +192,9 @@ const std::vector<Command>& Commands() {
         {"--axes"},
         {"--rows"},
         {"--without-digests", false}}},
-      {"parity", RunParity, ParityOptionSpecs()},
+      {"parity", RunParity, AllOptions(ParityVerbs())},
       {"check-operator", RunCheckOperator, CheckOperatorOptions()},
-      {"weights",
-       RunWeights,
-       {{"--out"},
-        {"--block"},
-        {"--tensor", true, true},
-        {"--full", false},
-        {"--sizes"},
-        {"--seed"},
-        {"--shards"}}},
+      {"weights", RunWeights, AllOptions(WeightsVerbs())},
       {"chain", RunChain, ChainOptions()},
       {"record", RunRecord, {{"--incomplete", false}}},
       {"replay", RunReplay, {{"--backend"}, {"--stop", false}, {"--incomplete", false}}},

@@ -56,6 +56,7 @@ Outcome RunOps(const Args& args);
 Outcome RunCall(const Args& args);
 Outcome RunDigest(const Args& args);
 Outcome RunBench(const Args& args);
+const VerbOptions& BenchVerbs();
 // `rlk bench transport`, about `seconds` for each size.
 Outcome RunBenchTransport(const Args& args, double seconds);
 Outcome RunBenchLoad(const Args& args);
@@ -71,6 +72,7 @@ Outcome RunParityCheck(const Args& args, const std::vector<std::string>& words);
 Outcome RunParityInvariance(const Args& args, const std::vector<std::string>& words);
 Outcome RunCheckOperator(const Args& args);
 Outcome RunWeights(const Args& args);
+const VerbOptions& WeightsVerbs();
 Outcome RunChain(const Args& args);
 // What is in a recording; its calls, made again.
 Outcome RunRecord(const Args& args);

@@ -1,5 +1,6 @@
 #include "client/cli/load_kinds.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -12,6 +13,9 @@ namespace rlk::cli {
 namespace {
 
 using CallFn = std::function<absl::Status()>;
+using client::Arena;
+using client::ArenaKind;
+using client::ArenaSlot;
 using client::Client;
 
 // An input of a call and the random tensor that it is.
@@ -57,6 +61,41 @@ absl::StatusOr<CallFn> ResidentCall(const Client& client, const char* method, co
         written->handle;
     return absl::OkStatus();
   });
+}
+
+// Input and output in slots of memory that the server shares. Both slots go with the call.
+absl::StatusOr<CallFn> ArenaCall(const Client& client, ArenaKind in, ArenaKind out,
+                                 const char* spec) {
+  RLK_ASSIGN_OR_RETURN(const client::Tensor tensor, MakeRandom(spec));
+  const auto bytes = static_cast<int64_t>(tensor.bytes().size());
+  // Room for both tensors and what their alignment takes, where one arena is for both.
+  constexpr int64_t kAlignment = 256;
+  RLK_ASSIGN_OR_RETURN(const Arena read, client.OpenArena(in, 2 * (bytes + kAlignment)));
+  Arena written = read;
+  if (out != in) {
+    RLK_ASSIGN_OR_RETURN(written, client.OpenArena(out, bytes + kAlignment));
+  }
+  RLK_ASSIGN_OR_RETURN(ArenaSlot x, read.Take(bytes));
+  RLK_ASSIGN_OR_RETURN(ArenaSlot y, written.Take(bytes));
+  // New memory of a GPU is zero, which is as good a logit as any.
+  if (in != ArenaKind::kDevice) {
+    std::copy(tensor.bytes().begin(), tensor.bytes().end(), x.mutable_bytes().begin());
+  }
+  client::CallRequest request{.method = "final_logit_softcap.forward"};
+  request.inputs = {{"x", x.ref(tensor.dtype(), tensor.shape())}};
+  *(*request.options.mutable_outputs())["y"].mutable_arena() = y.place();
+  const auto slots = std::make_shared<std::pair<ArenaSlot, ArenaSlot>>(std::move(x), std::move(y));
+  return CallFn([&client, request = std::move(request), slots]() -> absl::Status {
+    RLK_ASSIGN_OR_RETURN(const client::CallResult result, client.Call(request));
+    if (result.placed.size() == 1) return absl::OkStatus();
+    return absl::InternalError("the output is not in its slot");
+  });
+}
+
+absl::StatusOr<CallFn> Download(const Client& client, const char* spec) {
+  RLK_ASSIGN_OR_RETURN(const client::Tensor tensor, MakeRandom(spec));
+  RLK_ASSIGN_OR_RETURN(const client::ResidentTensor resident, client.Put(tensor.ref()));
+  return CallFn([&client, resident] { return client.Get(resident).status(); });
 }
 
 absl::StatusOr<CallFn> Upload(const Client& client, const char* spec) {
@@ -114,6 +153,22 @@ const std::vector<LoadKind>& LoadKinds() {
        }},
       {"upload", "a stream of 4 MiB to the server, and its release",
        [](const Client& client) { return Upload(client, "random:1024x1024:f32:1"); }},
+      {"download", "a stream of 4 MiB from the server, of a tensor that stays there",
+       [](const Client& client) { return Download(client, "random:1024x1024:f32:1"); }},
+      {"host_arena",
+       "final_logit_softcap.forward of 64x4096 FP32 from host memory shared with the server into "
+       "such memory; on a Unix socket",
+       [](const Client& client) {
+         return ArenaCall(client, ArenaKind::kHostInput, ArenaKind::kHostOutput,
+                          "random:64x4096:f32:1:30");
+       }},
+      {"device_arena",
+       "final_logit_softcap.forward of 64x4096 FP32 of zeros from memory of a GPU shared with the "
+       "server into such memory; on a Unix socket",
+       [](const Client& client) {
+         return ArenaCall(client, ArenaKind::kDevice, ArenaKind::kDevice,
+                          "random:64x4096:f32:1:30");
+       }},
   };
   return kinds;
 }

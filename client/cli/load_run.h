@@ -1,5 +1,5 @@
-// Runs one block of `rlk bench load`: a fixed number of calls by many clients, in a closed or an
-// open loop.
+// Runs a block of `rlk bench load`, or a part of one: a fixed number of calls by many clients, in a
+// closed or an open loop.
 #pragma once
 
 #include <chrono>
@@ -41,6 +41,12 @@ struct LoadCounts {
   void Merge(const LoadCounts& other);
 };
 
+// Calls first, first + 1, ... of a block.
+struct CallRange {
+  int64_t first = 0;
+  int64_t count = 0;
+};
+
 struct LoadBlock {
   double seconds = 0;
   // In the order of the mix.
@@ -48,17 +54,25 @@ struct LoadBlock {
   LoadCounts all;
   // Open loop: how late calls were sent, because all clients were busy or the machine was.
   LatencyHistogram behind;
-  // Of one call that failed.
+  // Of one call that failed, with its status code.
   std::string first_error;
 
   double CallsPerSecond() const;
+  // As if both had been one.
+  void Merge(const LoadBlock& other);
 };
 
 // The calls of one client, in the order of the mix; for one thread at a time.
 using ClientCalls = std::vector<std::function<absl::Status()>>;
 
-// Makes `calls` calls, each client on a thread of its own. The same plan makes the same calls.
-LoadBlock RunLoad(const LoadPlan& plan, int64_t calls, const std::vector<ClientCalls>& clients);
+// Makes the calls of the range, each client on a thread of its own, and waits for all of them. The
+// same plan makes the same calls.
+LoadBlock RunLoad(const LoadPlan& plan, const CallRange& range,
+                  const std::vector<ClientCalls>& clients);
+
+// The part number `turn` of a block of `calls` calls that is cut into so many; sizes differ by one
+// at most.
+CallRange TurnOf(int64_t calls, int64_t turn, int64_t turns);
 
 // Clients of one server, each with a connection and with its tensors there; they stay from block to
 // block.
@@ -67,6 +81,9 @@ class LoadClients {
   static absl::StatusOr<LoadClients> Connect(const std::string& address,
                                              const client::ClientOptions& options,
                                              const LoadPlan& plan);
+  // Makes the tensors of all clients and leaves on the server what stays there.
+  absl::Status Prepare(const LoadPlan& plan);
+  // Those of Prepare.
   const std::vector<ClientCalls>& calls() const { return calls_; }
 
  private:
@@ -75,7 +92,7 @@ class LoadClients {
   std::vector<ClientCalls> calls_;
 };
 
-// When each of `calls` calls is due, from the start of the block.
-std::vector<std::chrono::nanoseconds> DueTimes(const LoadPlan& plan, int64_t calls);
+// When each call of the range is due, from the first one's time on.
+std::vector<std::chrono::nanoseconds> DueTimes(const LoadPlan& plan, const CallRange& range);
 
 }  // namespace rlk::cli

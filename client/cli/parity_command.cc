@@ -216,7 +216,8 @@ Outcome RunParity(const Args& args) {
                                       "policy, digests, check, invariance",
                                       "rlk parity takes a verb"));
   }
-  if (absl::Status status = CheckVerbOptions(args, verb); !status.ok()) return UsageError(status);
+  const absl::Status own = CheckVerbOptions(args, ParityVerbs(), "parity", verb);
+  if (!own.ok()) return UsageError(own);
   if (verb == "policy") return RunPolicy(args);
   if (verb == "digests") return RunDigests(args);
   const std::vector<std::string> words(args.positional().begin() + 1, args.positional().end());

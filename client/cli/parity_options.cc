@@ -24,67 +24,39 @@ absl::StatusOr<int> EnumNumber(const google::protobuf::EnumDescriptor& descripto
                          "the value is not allowed");
 }
 
-const std::map<std::string, std::vector<OptionSpec>>& VerbOptions() {
-  static const std::map<std::string, std::vector<OptionSpec>> verbs = {
-      {"check",
-       {{"--left"},
-        {"--left-server"},
-        {"--left-tensor", true, true},
-        {"--right"},
-        {"--right-server"},
-        {"--right-tensor", true, true},
-        {"--judgment"},
-        {"--grad", true, true},
-        {"--check-grad", false},
-        {"--grad-mode"},
-        {"--grad-seed"}}},
-      {"digests", {{"--session-left"}, {"--session-right"}}},
-      {"invariance",
-       {{"--axes"},
-        {"--repeats"},
-        {"--concurrency"},
-        {"--seed"},
-        {"--backend"},
-        {"--contract"},
-        {"--check-grad", false},
-        {"--grad-mode"},
-        {"--grad-seed"}}},
-      {"policy",
-       {{"--mask"},
-        {"--cu-seqlens"},
-        {"--execution-dtype"},
-        {"--rollout-logits"},
-        {"--trainer-logits"}}}};
-  return verbs;
-}
-
-bool Names(const std::vector<OptionSpec>& specs, const std::string& name) {
-  return std::any_of(specs.begin(), specs.end(),
-                     [&name](const OptionSpec& spec) { return name == spec.name; });
-}
-
 }  // namespace
 
-std::vector<OptionSpec> ParityOptionSpecs() {
-  std::vector<OptionSpec> all;
-  for (const auto& [verb, specs] : VerbOptions()) {
-    for (const OptionSpec& spec : specs) {
-      if (!Names(all, spec.name)) all.push_back(spec);
-    }
-  }
-  return all;
-}
-
-absl::Status CheckVerbOptions(const Args& args, const std::string& verb) {
-  const std::vector<OptionSpec>& own = VerbOptions().at(verb);
-  for (const OptionSpec& spec : ParityOptionSpecs()) {
-    if (!args.Has(spec.name) || Names(own, spec.name)) continue;
-    std::vector<std::string> names;
-    for (const OptionSpec& allowed : own) names.emplace_back(allowed.name);
-    return InvalidArgument(Reason::kUnknownOption, spec.name, args.Get(spec.name),
-                           client::JoinNames(names), "rlk parity " + verb + " has no such option");
-  }
-  return absl::OkStatus();
+const VerbOptions& ParityVerbs() {
+  static const VerbOptions verbs = {{"check",
+                                     {{"--left"},
+                                      {"--left-server"},
+                                      {"--left-tensor", true, true},
+                                      {"--right"},
+                                      {"--right-server"},
+                                      {"--right-tensor", true, true},
+                                      {"--judgment"},
+                                      {"--grad", true, true},
+                                      {"--check-grad", false},
+                                      {"--grad-mode"},
+                                      {"--grad-seed"}}},
+                                    {"digests", {{"--session-left"}, {"--session-right"}}},
+                                    {"invariance",
+                                     {{"--axes"},
+                                      {"--repeats"},
+                                      {"--concurrency"},
+                                      {"--seed"},
+                                      {"--backend"},
+                                      {"--contract"},
+                                      {"--check-grad", false},
+                                      {"--grad-mode"},
+                                      {"--grad-seed"}}},
+                                    {"policy",
+                                     {{"--mask"},
+                                      {"--cu-seqlens"},
+                                      {"--execution-dtype"},
+                                      {"--rollout-logits"},
+                                      {"--trainer-logits"}}}};
+  return verbs;
 }
 
 absl::StatusOr<std::optional<client::CheckGradients>> GradientsOf(const Args& args) {

@@ -11,10 +11,8 @@
 
 namespace rlk::cli {
 
-// What the verbs of `rlk parity` take together, for command.cc.
-std::vector<OptionSpec> ParityOptionSpecs();
-// INVALID_ARGUMENT for an option of another verb: it would be passed over.
-absl::Status CheckVerbOptions(const Args& args, const std::string& verb);
+// The verbs of `rlk parity`.
+const VerbOptions& ParityVerbs();
 
 // --check-grad, --grad-mode ones|random, --grad-seed N; absent without any of them.
 absl::StatusOr<std::optional<client::CheckGradients>> GradientsOf(const Args& args);

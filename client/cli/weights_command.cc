@@ -130,6 +130,13 @@ Outcome Synthetic(const Args& args, const std::string& folder) {
 
 }  // namespace
 
+const VerbOptions& WeightsVerbs() {
+  static const VerbOptions verbs = {
+      {"prepare", {{"--out"}, {"--block"}, {"--tensor", true, true}}},
+      {"synthetic", {{"--full", false}, {"--sizes"}, {"--seed"}, {"--block"}, {"--shards"}}}};
+  return verbs;
+}
+
 Outcome RunWeights(const Args& args) {
   const auto& words = args.positional();
   const std::string verb = words.empty() ? "" : words[0];
@@ -137,6 +144,8 @@ Outcome RunWeights(const Args& args) {
     return UsageError(InvalidArgument(Reason::kUnknownOption, "VERB", verb, "prepare, synthetic",
                                       "rlk weights takes a verb and a DIR"));
   }
+  const absl::Status own = CheckVerbOptions(args, WeightsVerbs(), "weights", verb);
+  if (!own.ok()) return UsageError(own);
   return verb == "prepare" ? Prepare(args, words[1]) : Synthetic(args, words[1]);
 }
 

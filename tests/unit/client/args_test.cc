@@ -3,6 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "kernels/core/status.h"
+
 namespace rlk::cli {
 namespace {
 
@@ -35,6 +41,28 @@ TEST(Args, RefusesWhatItDoesNotKnow) {
     const auto args = Args::Parse(words, kSpecs);
     ASSERT_FALSE(args.ok()) << words[0];
     EXPECT_THAT(std::string(args.status().message()), testing::HasSubstr(expected));
+  }
+}
+
+TEST(Args, RefusesTheOptionsOfOtherVerbs) {
+  const VerbOptions verbs = {{"one", {{"--a"}, {"--both", false}}},
+                             {"two", {{"--b"}, {"--both", false}}}};
+  const std::vector<OptionSpec> all = AllOptions(verbs);
+  EXPECT_EQ(all.size(), 3u);
+  for (const auto& [words, verb, refused] :
+       {std::tuple<std::vector<std::string>, std::string, std::string>{{"--a=1"}, "one", ""},
+        {{"--both", "--b=1"}, "two", ""},
+        {{"--b=1"}, "one", "--b"},
+        {{"--both", "--a=1"}, "two", "--a"}}) {
+    const auto args = Args::Parse(words, all);
+    ASSERT_TRUE(args.ok()) << args.status();
+    const absl::Status status = CheckVerbOptions(*args, verbs, "command", verb);
+    EXPECT_EQ(status.ok(), refused.empty()) << status;
+    if (refused.empty()) continue;
+    const auto detail = GetErrorDetail(status);
+    ASSERT_TRUE(detail.has_value());
+    EXPECT_EQ(detail->field, refused);
+    EXPECT_EQ(detail->allowed, verb == "one" ? "--a, --both" : "--b, --both");
   }
 }
 

@@ -123,15 +123,76 @@ LoadPlan PlanOf(double rate, bool poisson = false) {
 }
 
 TEST(LoadRunTest, DueTimesAreThoseOfTheRate) {
-  EXPECT_TRUE(DueTimes(PlanOf(0), 10).empty());
-  const std::vector<nanoseconds> uniform = DueTimes(PlanOf(1000), 4);
+  EXPECT_TRUE(DueTimes(PlanOf(0), {0, 10}).empty());
+  const std::vector<nanoseconds> uniform = DueTimes(PlanOf(1000), {0, 4});
   EXPECT_THAT(uniform, testing::ElementsAre(milliseconds(0), milliseconds(1), milliseconds(2),
                                             milliseconds(3)));
-  const std::vector<nanoseconds> poisson = DueTimes(PlanOf(1000, true), 20'001);
+  const std::vector<nanoseconds> poisson = DueTimes(PlanOf(1000, true), {0, 20'001});
   EXPECT_TRUE(std::is_sorted(poisson.begin(), poisson.end()));
   // The mean of 20000 exponential gaps of 1 ms; ten standard deviations.
   EXPECT_NEAR(static_cast<double>(poisson.back().count()), 20e9, 20e9 * 10 / std::sqrt(20'000.0));
-  EXPECT_EQ(poisson, DueTimes(PlanOf(1000, true), 20'001));
+  EXPECT_EQ(poisson, DueTimes(PlanOf(1000, true), {0, 20'001}));
+}
+
+// The turns of a block are the block: every call once, in order, and due at the same gaps.
+TEST(LoadRunTest, TurnsMakeTheCallsOfTheBlock) {
+  for (const auto& [calls, turns] :
+       {std::pair<int64_t, int64_t>{10, 1}, {10, 3}, {7, 7}, {100, 9}}) {
+    std::vector<nanoseconds> gaps, whole = DueTimes(PlanOf(1000, true), {0, calls});
+    int64_t next = 0, least = calls, most = 0;
+    for (int64_t turn = 0; turn < turns; ++turn) {
+      const CallRange range = TurnOf(calls, turn, turns);
+      EXPECT_EQ(range.first, next);
+      next += range.count;
+      least = std::min(least, range.count);
+      most = std::max(most, range.count);
+      const std::vector<nanoseconds> due = DueTimes(PlanOf(1000, true), range);
+      ASSERT_EQ(due.size(), static_cast<size_t>(range.count));
+      for (size_t i = 1; i < due.size(); ++i) {
+        const size_t at = static_cast<size_t>(range.first) + i;
+        // Each sum of gaps is cut to whole nanoseconds.
+        EXPECT_NEAR(static_cast<double>((due[i] - due[i - 1]).count()),
+                    static_cast<double>((whole[at] - whole[at - 1]).count()), 1);
+      }
+    }
+    EXPECT_EQ(next, calls);
+    EXPECT_LE(most - least, 1);
+  }
+}
+
+TEST(LoadRunTest, TurnsAddUpToTheirBlock) {
+  LoadPlan plan = PlanOf(0);
+  plan.mix = *ParseMix("small=3,rms_norm=1");
+  std::atomic<int64_t> calls[2] = {};
+  const ClientCalls client = {[&]() -> absl::Status {
+                                ++calls[0];
+                                return absl::OkStatus();
+                              },
+                              [&]() -> absl::Status {
+                                ++calls[1];
+                                return absl::UnavailableError("down");
+                              }};
+  const LoadBlock whole = RunLoad(plan, {0, 400}, {client, client});
+  const int64_t failed = calls[1].exchange(0);
+  calls[0] = 0;
+  LoadBlock merged;
+  double seconds = 0;
+  for (int64_t turn = 0; turn < 7; ++turn) {
+    const LoadBlock part = RunLoad(plan, TurnOf(400, turn, 7), {client, client});
+    seconds += part.seconds;
+    merged.Merge(part);
+  }
+  EXPECT_EQ(calls[1], failed);
+  EXPECT_EQ(calls[0] + calls[1], 400);
+  EXPECT_EQ(merged.seconds, seconds);
+  EXPECT_EQ(merged.first_error, "UNAVAILABLE: down");
+  EXPECT_EQ(merged.all.errors, whole.all.errors);
+  EXPECT_EQ(merged.all.latency.count(), whole.all.latency.count());
+  ASSERT_EQ(merged.parts.size(), 2u);
+  for (size_t part = 0; part < 2; ++part) {
+    EXPECT_EQ(merged.parts[part].latency.count(), whole.parts[part].latency.count());
+    EXPECT_EQ(merged.parts[part].errors, whole.parts[part].errors);
+  }
 }
 
 TEST(LoadRunTest, ClosedLoopMakesEachCallOnceAndCountsErrors) {
@@ -139,11 +200,11 @@ TEST(LoadRunTest, ClosedLoopMakesEachCallOnceAndCountsErrors) {
   const ClientCalls client = {[&calls]() -> absl::Status {
     return calls++ % 4 == 3 ? absl::UnavailableError("down") : absl::OkStatus();
   }};
-  const LoadBlock block = RunLoad(PlanOf(0), 1000, {client, client, client});
+  const LoadBlock block = RunLoad(PlanOf(0), {0, 1000}, {client, client, client});
   EXPECT_EQ(calls, 1000);
   EXPECT_EQ(block.all.latency.count(), 750);
   EXPECT_THAT(block.all.errors, testing::ElementsAre(std::pair("UNAVAILABLE", 250)));
-  EXPECT_EQ(block.first_error, "down");
+  EXPECT_EQ(block.first_error, "UNAVAILABLE: down");
   EXPECT_EQ(block.behind.count(), 0);
   EXPECT_GT(block.CallsPerSecond(), 0);
 }
@@ -157,7 +218,7 @@ TEST(LoadRunTest, OpenLoopSeesTheCallsThatAStallKeptBack) {
     if (std::exchange(first, false)) std::this_thread::sleep_for(kStall);
     return absl::OkStatus();
   }};
-  const LoadBlock block = RunLoad(PlanOf(1000), 50, {client});
+  const LoadBlock block = RunLoad(PlanOf(1000), {0, 50}, {client});
   EXPECT_EQ(block.all.latency.count(), 50);
   EXPECT_EQ(block.behind.count(), 50);
   // Call i was due at i ms and was not sent before 50 ms: the slower half took 25 ms or more.
@@ -165,7 +226,7 @@ TEST(LoadRunTest, OpenLoopSeesTheCallsThatAStallKeptBack) {
   EXPECT_GE(block.behind.Percentile(0.51), nanoseconds(milliseconds(24)).count());
 
   first = true;
-  const LoadBlock closed = RunLoad(PlanOf(0), 50, {client});
+  const LoadBlock closed = RunLoad(PlanOf(0), {0, 50}, {client});
   // What a closed loop says of the same server: one slow call.
   EXPECT_GE(closed.all.latency.max(), nanoseconds(kStall).count());
 }
