@@ -15,12 +15,13 @@ CHOSEN = 'instance=~"$instance"'
 WIDTH = 24  # of Grafana's grid
 
 # Unit names of Grafana.
-SECONDS, BYTES, BYTES_PER_SECOND, RATIO, CALLS, COUNT = (
+SECONDS, BYTES, BYTES_PER_SECOND, RATIO, CALLS, EVENTS, COUNT = (
     "s",
     "bytes",
     "Bps",
     "percentunit",
     "reqps",
+    "cps",
     "short",
 )
 
@@ -103,7 +104,7 @@ ROWS = [
         "At a glance",
         [
             [
-                number("Servers", COUNT, f'count(up{{job="rlk", {CHOSEN}}} == 1)',
+                number("Servers", COUNT, f'sum(up{{job="rlk", {CHOSEN}}})',
                        "Whose metrics can be read."),
                 number("Calls", CALLS, f"sum({rate('rlk_requests_total', 'instance')})",
                        "Operator calls a second, refused ones included."),
@@ -242,19 +243,19 @@ ROWS = [
                 graph("Given up before a stage", CALLS,
                       (rate("rlk_cancelled_total", "stage"), "{{stage}}"),
                       about="Cancelled, or past their deadline.", height=6),
-                graph("Connections closed at once", CALLS,
+                graph("Connections closed at once", EVENTS,
                       (rate("rlk_connections_refused_total", "instance"), "{{instance}}"),
                       height=6),
-                graph("Device errors", CALLS,
+                graph("Device errors", EVENTS,
                       (rate("rlk_device_errors_total", "instance", "device", "class"),
                        "{{instance}} {{device}} {{class}}"), height=6),
             ],
             [
-                graph("Credentials refused", CALLS,
+                graph("Credentials refused", EVENTS,
                       (rate("rlk_credentials_refused_total", "reason"), "{{reason}}"),
                       (rate("rlk_credentials_refused_total", "instance"), "all {{instance}}"),
                       about="Tokens of calls, and certificates of connections.", height=6),
-                graph("Files of credentials read again", CALLS,
+                graph("Files of credentials read again", EVENTS,
                       (rate("rlk_credential_reloads_total", "instance", "file", "result"),
                        "{{instance}} {{file}} {{result}}"),
                       about="After an error the former ones stay in use.", height=6),
@@ -269,7 +270,7 @@ ROWS = [
         "Determinism",
         [
             [
-                graph("Self-tests", CALLS,
+                graph("Self-tests", EVENTS,
                       (rate("rlk_selftest_total", "result"), "{{result}}"),
                       about="A fixed input of every method; its digest is compared."),
                 graph("Verifications that calls asked for", CALLS,
@@ -286,7 +287,7 @@ ROWS = [
                       about="Calls in the file of --record, and calls that it lacks."),
             ],
             [
-                graph("Comparisons", CALLS,
+                graph("Comparisons", EVENTS,
                       (rate("rlk_parity_checks_total", "judgment", "result"),
                        "{{judgment}} {{result}}"),
                       (rate("rlk_parity_mismatch_elements_total", "judgment"),
@@ -296,7 +297,7 @@ ROWS = [
                 graph("Largest difference, p99", COUNT,
                       (quantile(0.99, "rlk_parity_max_ulp"), "ULP"),
                       (rate("rlk_parity_max_ulp_count"), "comparisons a second"), height=6),
-                graph("Fallbacks and non-finite values", CALLS,
+                graph("Fallbacks and non-finite values", EVENTS,
                       (rate("rlk_fallback_total", "operator"), "fallback {{operator}}"),
                       (rate("rlk_nonfinite_total", "operator", "direction"),
                        "non-finite {{operator}} {{direction}}"), height=6),

@@ -26,12 +26,13 @@ def find(program):
     return shutil.which(program, path=folder or None)
 
 
-def configuration(targets, scrape_seconds):
-    """deploy/prometheus/prometheus.yml with other targets and a shorter interval."""
+def configuration(targets, scrape_seconds, rules):
+    """deploy/prometheus/prometheus.yml with other targets and a shorter interval, and the rules of a
+    folder."""
     text = (RULES / "prometheus.yml").read_text()
     text, intervals = re.subn(r"_interval: 15s$", f"_interval: {scrape_seconds}s", text, flags=re.M)
     text, places = re.subn(r"targets: \[.*\]", f"targets: {json.dumps(targets)}", text)
-    text, files = re.subn(r"^  - (\w+\.yml)$", lambda m: f"  - {RULES / m[1]}", text, flags=re.M)
+    text, files = re.subn(r"^  - (\w+\.yml)$", lambda m: f"  - {rules / m[1]}", text, flags=re.M)
     assert (intervals, places, files) == (2, 1, 2)
     return text
 
@@ -39,9 +40,9 @@ def configuration(targets, scrape_seconds):
 class Prometheus:
     """Runs until stop()."""
 
-    def __init__(self, folder, targets, scrape_seconds=1):
+    def __init__(self, folder, targets, scrape_seconds=1, rules=RULES):
         config = folder / "prometheus.yml"
-        config.write_text(configuration(targets, scrape_seconds))
+        config.write_text(configuration(targets, scrape_seconds, rules))
         self.log = folder / "prometheus.log"
         self.process = subprocess.Popen(
             [
