@@ -23,6 +23,7 @@
 #include "server/lease_loop.h"
 #include "server/listen_address.h"
 #include "server/log/json.h"
+#include "server/metrics/http_page.h"
 #include "server/metrics/metrics.h"
 #include "server/mismatch_log.h"
 #include "server/provenance.h"
@@ -118,7 +119,7 @@ struct Server::Impl {
   std::unique_ptr<Tenants> tenants;
   std::unique_ptr<Recorder> recorder;
   std::unique_ptr<Engine> engine;
-  std::unique_ptr<MetricsEndpoint> metrics_endpoint;
+  std::unique_ptr<HttpPage> metrics_page;
   std::unique_ptr<Security> security;
   CallCounter counter;
   std::atomic<bool> ending = false, has_side = false;
@@ -379,18 +380,14 @@ absl::Status Server::Impl::ListenForProbes(const Options& options) {
 
 absl::Status Server::Impl::StartMetrics(const Options& options) {
   if (options.metrics.empty()) return absl::OkStatus();
-  auto endpoint = MetricsEndpoint::Start(options.metrics, *metrics);
-  if (!endpoint.ok()) {
-    // A bracket is an IPv6 address, and many builds of the HTTP library have none of it.
-    const bool v6 = options.metrics.front() == '[';
-    return ListenError(
-        "--metrics", options.metrics,
-        BindProblem(options.metrics, v6 ? "the HTTP library of the metrics was built without IPv6"
-                                        : "the HTTP library of the metrics could not"),
-        v6 ? "HOST:PORT with a name or an IPv4 address that is free" : "an address that is free");
+  auto page = HttpPage::Start(options.metrics, {.path = "/metrics",
+                                                .type = "text/plain; version=0.0.4; charset=utf-8",
+                                                .text = [this] { return metrics->Text(); }});
+  if (!page.ok()) {
+    return ListenError("--metrics", options.metrics, std::string(page.status().message()));
   }
-  metrics_endpoint = *std::move(endpoint);
-  addresses.metrics = metrics_endpoint->address();
+  metrics_page = *std::move(page);
+  addresses.metrics = metrics_page->address();
   return absl::OkStatus();
 }
 

@@ -1,21 +1,15 @@
 #include "server/metrics/metrics.h"
 
-#include <netdb.h>
-#include <prometheus/exposer.h>
 #include <prometheus/text_serializer.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <exception>
 #include <iterator>
 #include <limits>
 #include <mutex>
 #include <set>
-#include <thread>
 #include <utility>
 
 #include "server/metrics/families.h"
@@ -46,11 +40,11 @@ void Increment(prometheus::Counter* counter) {
 }  // namespace
 
 // The families, refreshed when they are collected.
-struct Metrics::Impl final : prometheus::Collectable {
+struct Metrics::Impl {
   Impl(const Registry& registry, const std::vector<DeviceInfo>& devices, const BuildLabels& labels)
       : families(registry, devices, labels) {}
 
-  std::vector<prometheus::MetricFamily> Collect() const override {
+  std::vector<prometheus::MetricFamily> Collect() const {
     {
       const std::lock_guard lock(mutex);
       const size_t count = std::min(devices.size(), families.devices.size());
@@ -102,8 +96,6 @@ struct Metrics::Impl final : prometheus::Collectable {
   int64_t (*refused)() = nullptr;       // guarded by mutex
   mutable int64_t refused_counted = 0;  // guarded by mutex
   std::function<Holdings()> holdings;
-  // The exposer takes a weak reference.
-  std::shared_ptr<prometheus::Collectable> self{this, [](prometheus::Collectable*) {}};
 };
 
 Metrics::Metrics(const Registry& registry, const std::vector<DeviceInfo>& devices,
@@ -283,57 +275,6 @@ std::string Metrics::Describe() const {
 
 std::string Metrics::Text() const {
   return prometheus::TextSerializer().Serialize(impl_->Collect());
-}
-
-struct MetricsEndpoint::Impl {
-  // A connection that says nothing holds a thread until the time-out: few of them must not keep
-  // scrapes out.
-  explicit Impl(const std::string& address)
-      : exposer(std::vector<std::string>{"listening_ports", address, "num_threads", "8",
-                                         "request_timeout_ms", "1000"}) {}
-  prometheus::Exposer exposer;
-};
-
-absl::StatusOr<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::Start(const std::string& address,
-                                                                        const Metrics& metrics) {
-  const size_t colon = address.rfind(':');
-  try {
-    auto impl = std::make_unique<Impl>(address);
-    impl->exposer.RegisterCollectable(metrics.impl_->self);
-    const std::vector<int> ports = impl->exposer.GetListeningPorts();
-    std::string bound = address.substr(0, colon + 1) + std::to_string(ports.empty() ? 0 : ports[0]);
-    return std::unique_ptr<MetricsEndpoint>(new MetricsEndpoint(std::move(impl), std::move(bound)));
-  } catch (const std::exception& error) {
-    return absl::UnavailableError(std::string("cannot listen on ") + address + ": " + error.what());
-  }
-}
-
-MetricsEndpoint::MetricsEndpoint(std::unique_ptr<Impl> impl, std::string address)
-    : impl_(std::move(impl)), address_(std::move(address)) {}
-
-// The HTTP server looks at its stop flag only when somebody connects, or every two seconds; so
-// somebody connects.
-MetricsEndpoint::~MetricsEndpoint() {
-  std::atomic<bool> stopped = false;
-  std::thread waker([&] {
-    const size_t colon = address_.rfind(':');
-    std::string host = address_.substr(0, colon);
-    if (host.size() > 2 && host.front() == '[') host = host.substr(1, host.size() - 2);
-    addrinfo hints = {}, *found = nullptr;
-    hints.ai_socktype = SOCK_STREAM;
-    if (getaddrinfo(host.c_str(), address_.c_str() + colon + 1, &hints, &found) != 0) return;
-    while (!stopped) {
-      const int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-      if (fd < 0) break;
-      (void)!connect(fd, found->ai_addr, found->ai_addrlen);
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-      close(fd);
-    }
-    freeaddrinfo(found);
-  });
-  impl_.reset();
-  stopped = true;
-  waker.join();
 }
 
 }  // namespace rlk::server

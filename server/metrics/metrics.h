@@ -92,27 +92,8 @@ class Metrics final : public Observer {
   std::string Text() const;
 
  private:
-  friend class MetricsEndpoint;
   struct Impl;
   std::unique_ptr<Impl> impl_;
-};
-
-// The pull endpoint, /metrics on its own port.
-class MetricsEndpoint {
- public:
-  // `address` is HOST:PORT; port 0 takes a free one. UNAVAILABLE where it cannot be bound.
-  static absl::StatusOr<std::unique_ptr<MetricsEndpoint>> Start(const std::string& address,
-                                                                const Metrics& metrics);
-  ~MetricsEndpoint();
-
-  // HOST:PORT with the port in use.
-  const std::string& address() const { return address_; }
-
- private:
-  struct Impl;
-  MetricsEndpoint(std::unique_ptr<Impl> impl, std::string address);
-  std::unique_ptr<Impl> impl_;
-  std::string address_;
 };
 
 }  // namespace rlk::server
