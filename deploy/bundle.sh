@@ -125,7 +125,7 @@ copy_files() {
   done
   cp -r "$source_dir/tests/data" "$source_dir/tests/golden" "$out/tests/"
   cp "$source_dir"/tests/gpu/{run.sh,bench.py,conditioning_bench.py,linear_bench.py,norm_bench.py} \
-    "$source_dir"/tests/gpu/{server_check.py,arena_check.py,resident_check.py,parity_checks.py,replay_check.py,torch_check.py,chain_check.py} "$out/tests/gpu/"
+    "$source_dir"/tests/gpu/{server_check.py,arena_check.py,resident_check.py,parity_checks.py,replay_check.py,torch_check.py,transformers_check.py,chain_check.py} "$out/tests/gpu/"
   find "$out" -name __pycache__ -prune -exec rm -rf {} +
   cp "$source_dir/LICENSE" "$out/"
   {

@@ -147,6 +147,24 @@ TEST(Bf16GpuRows, ARowAloneEqualsTheRowInAnyBatch) {
   }
 }
 
+// Every number of rows to 4,096, whichever kernel that chooses.
+TEST(Bf16GpuRows, EveryNumberOfRowsGivesTheSameRows) {
+  for (const char* contract : {det_linear::kBf16Contract, det_linear::kK128Contract}) {
+    const LinearSize size = {4096, 90, 136};
+    const OpCall all = MakeCall({kLinearMethods[0], contract}, size, test::kNoActivation,
+                                DType::kBF16, true, 6);
+    const std::vector<std::byte> whole = RunOpCuda(all, *CudaVariantsOf(all).front()).at("y");
+    for (int64_t rows = 1; rows <= size.rows; ++rows) {
+      const OpCall part = LinearRowsOf(all, 0, rows);
+      for (const Variant* variant : CudaVariantsOf(part)) {
+        const std::vector<std::byte> got = RunOpCuda(part, *variant).at("y");
+        ASSERT_TRUE(std::equal(got.begin(), got.end(), whole.begin()))
+            << rows << " rows, " << variant->kernel;
+      }
+    }
+  }
+}
+
 // Two and four parts of the reduction, and a reduction that is long enough to have four by default.
 TEST(Bf16GpuK128, PartsEqualCpu) {
   for (const char* method : {kLinearMethods[0], kLinearMethods[1]}) {

@@ -18,8 +18,9 @@
 #   server      rlk-server with CUDA, called by the command and by the Python client (40 s)
 #   checks      the checks of ParityService on cuda: against golden and cpu, and rows in other layouts (180 s)
 #   replay      every call of a load run twice and recorded, then replayed on cpu: the same bits (200 s)
-#   torch       a tiny Qwen3-Next of transformers whose norms run on the server, trained: the losses and
-#               log-probabilities of cpu; skipped without transformers (300 s)
+#   torch       the norms beside transformers' modules, and a tiny Qwen3-Next of transformers whose
+#               norms run on the server, trained: the losses and log-probabilities of cpu; skipped
+#               without transformers (300 s)
 #   chain       MiniMax-H3's timestep conditioning stage by stage, against cpu and golden (300 s)
 #   bench       timings beside torch.compile, Triton and a copy (180 s)
 #   linear_bench  the BF16 linear of AdaLN beside cuBLAS and a read of its weights (180 s)
@@ -43,7 +44,7 @@ while (($# > 0)); do
     --out) out="${2:?--out needs a folder}"; shift ;;
     portable | norm | compare | resident | arena | conditioning | law | bf16 | rest | sanitizer | server | checks | replay | torch | chain | bench | norm_bench | \
       conditioning_bench | linear_bench) sections+=("$1") ;;
-    -h | --help) sed -n '2,32s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h | --help) sed -n '2,33s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     *) echo "run.sh: unknown section or option $1" >&2; exit 2 ;;
   esac
   shift
@@ -157,8 +158,12 @@ section_replay() {
   run replay 200 python3 -u "$here/replay_check.py" --bin "$root/bin" --out "$out/replay.json"
 }
 section_torch() {
-  run torch 300 python3 -u "$here/torch_check.py" --bin "$root/bin" --python "$root/python" \
-    --example "$root/examples/tiny_qwen3_next.py" --out "$out/torch.json"
+  # shellcheck disable=SC2016
+  run torch 300 bash -c '
+    set -e
+    python3 -u "$1/transformers_check.py" --bin "$2/bin" --python "$2/python" --out "$3/transformers.json"
+    python3 -u "$1/torch_check.py" --bin "$2/bin" --python "$2/python" \
+      --example "$2/examples/tiny_qwen3_next.py" --out "$3/torch.json"' _ "$here" "$root" "$out"
 }
 section_chain() {
   run chain 300 python3 -u "$here/chain_check.py" --bin "$root/bin" --out "$out/chain.json"
@@ -209,7 +214,7 @@ for line in sys.stdin:
     name, seconds, result = line.rstrip("\n").split("\t")
     results["sections"][name] = {"seconds": int(seconds), "result": result}
 for name in ("bench", "norm_bench", "conditioning_bench", "linear_bench", "resident", "arena",
-             "server", "replay", "torch", "chain"):
+             "server", "replay", "torch", "transformers", "chain"):
     path = os.path.join(out, name + ".json")
     if name in results["sections"] and os.path.exists(path):
         with open(path, encoding="utf-8") as file:
