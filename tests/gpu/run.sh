@@ -216,7 +216,8 @@ for line in sys.stdin:
 for name in ("bench", "norm_bench", "conditioning_bench", "linear_bench", "resident", "arena",
              "server", "replay", "torch", "transformers", "chain"):
     path = os.path.join(out, name + ".json")
-    if name in results["sections"] and os.path.exists(path):
+    section = "torch" if name == "transformers" else name
+    if section in results["sections"] and os.path.exists(path):
         with open(path, encoding="utf-8") as file:
             results[name] = json.load(file)
 with open(os.path.join(out, "results.json"), "w", encoding="utf-8") as file:
