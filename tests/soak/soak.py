@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """A bounded soak of a real server, meant for a build with sanitizers.
 
-Client processes call, cancel, run out of time, send what is malformed, leave sessions and streams
-open, and are killed in the midst of it, while metrics are scraped. Each reply that is a success has
+Client processes call, cancel, run out of time, send what is malformed, leave sessions, streams and
+arenas, and are killed in the midst of it, while metrics are scraped. Each reply that is a success has
 to have the bits that the same call had on the idle server. In the end nothing may be held any more,
 calls must still have their bits, the drain must exit with 0, and the sanitizers must be silent.
 
@@ -35,7 +35,13 @@ REPORTS = ("ERROR: AddressSanitizer", "ERROR: LeakSanitizer", "runtime error:", 
 # A worker is killed after so many operations of all.
 KILL_EVERY = 150
 MEMORY = "process_resident_memory_bytes"
-HELD = ("rlk_inflight_requests", "rlk_sessions", "rlk_leases", "rlk_resident_bytes")
+HELD = (
+    "rlk_inflight_requests",
+    "rlk_sessions",
+    "rlk_leases",
+    "rlk_resident_bytes",
+    "rlk_arena_bytes",
+)
 
 
 class Server:

@@ -68,13 +68,12 @@ class Workload:
         self.client = None
         self.connect()
 
-    def connect(self):
-        """TCP or the Unix socket, where a session ends with the process."""
+    def connect(self, unix=None):
+        """TCP or the Unix socket, where a session ends with the process; by chance, or as told."""
         if self.client is not None:
             self.client.close()
-        address = self.random.choice(
-            [self.addresses["listen"][0], f"unix:{self.addresses['unix']}"]
-        )
+        self.unix = self.random.random() < 0.5 if unix is None else unix
+        address = f"unix:{self.addresses['unix']}" if self.unix else self.addresses["listen"][0]
         # A killed client's connection is no part of the next one's.
         own = [("grpc.use_local_subchannel_pool", 1)]
         self.client = rlk.connect(address, timeout=300, channel_options=own)
@@ -211,6 +210,22 @@ class Workload:
         if with_release:
             self.client.release(resident)
 
+    def arena_call(self):
+        """Between arrays in shared memory, late now and then; the arrays go at once, whatever the
+        server still does with them."""
+        if not self.unix:
+            self.connect(unix=True)
+        read, written = self.client.arena(1 << 18), self.client.arena(1 << 18, "output")
+        x, y = (arena.empty(self.x.shape, "f32") for arena in (read, written))
+        x[:] = self.x
+        number = self.random.choice([0, 2])
+        name, arguments = self.calls[number]
+        late = {"timeout": 10 ** self.random.uniform(-4, -1)} if self.random.random() < 0.5 else {}
+        result = self.client.call(name, **{**arguments, "x": x}, out={"y": y}, **late)
+        if result.y is not y:
+            raise AssertionError("an output that is not where it was asked for")
+        self.expect(number, result)
+
     def large_upload(self):
         resident = self.client.put(self.large)
         back = self.client.get(resident)
@@ -251,6 +266,7 @@ OPERATIONS = [
     "malformed_message",
     "garbage_connection",
     "resident_call",
+    "arena_call",
     "large_upload",
     "late_upload",
     "new_connection",
