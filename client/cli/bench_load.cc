@@ -63,7 +63,7 @@ absl::Status ParseArrivals(const Args& args, LoadPlan& plan) {
 // Short turns, so that a change of the machine's speed meets both runs alike; but each client has
 // many calls in each, because at the end of a turn the others wait for the last one.
 int64_t TurnsOf(const LoadPlan& plan, int64_t blocks) {
-  constexpr int64_t kTurnsMax = 50, kCallsOfClient = 25;
+  constexpr int64_t kTurnsMax = 200, kCallsOfClient = 25;
   if (blocks == 1) return 1;
   return std::clamp<int64_t>(plan.calls / (plan.clients * kCallsOfClient), 1, kTurnsMax);
 }

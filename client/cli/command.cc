@@ -116,7 +116,7 @@ constexpr char kUsage[] = R"(rlk: calls an rlk server.
       --rate R                  open loop: so many calls a second, latency from the time due
       --arrivals uniform|poisson  open loop: equal or random gaps
       --blocks N                two runs alternate, N blocks each; spread and difference
-      --turns N                 parts of a block between which they alternate (default: up to 50)
+      --turns N                 parts of a block between which they alternate (default: up to 200)
       --against ADDR            the second run's server
       --warm-up N --seed N      calls before (default 1000), of the random choices (default 1)
 
