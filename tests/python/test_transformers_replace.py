@@ -298,6 +298,37 @@ def test_a_softcap_that_comes_not_or_twice_is_refused(client, way, error, text):
         assert not torch.overrides._get_current_function_mode_stack()
 
 
+@pytest.mark.parametrize("where", ["before the head", "after the head"])
+def test_an_interrupted_forward_watches_nothing(client, where):
+    """An interrupt is no Exception: torch calls no hook at the end of the forward."""
+    def interrupted(model, logits):
+        if stop and where == "after the head":
+            raise KeyboardInterrupt
+        return Forwards.scales_first(model, logits)
+
+    model, x = Capped(interrupted), torch.randn(3, 8)
+    rlk.torch.replace(model, client)
+    stop = False
+    expected = model(x)
+
+    def interrupt(module, args):
+        if stop and where == "before the head":
+            raise KeyboardInterrupt
+
+    model.lm_head.register_forward_pre_hook(interrupt)
+    for _ in range(2):
+        stop = True
+        with pytest.raises(KeyboardInterrupt):
+            model(x)
+        stop = False
+        logits = model.lm_head(x)
+        assert not torch.equal(logits / 30.0, logits)
+        with torch.device("cpu"):  # modes of others come and go above it
+            assert torch.equal(torch.tanh(logits / 30.0) * 30.0, (logits / 30.0).tanh().mul(30.0))
+        assert torch.equal(model(x), expected)
+        assert not torch.overrides._get_current_function_mode_stack()
+
+
 @pytest.mark.parametrize(
     "options,field",
     [
@@ -310,6 +341,15 @@ def test_a_softcap_that_the_server_has_not(client, options, field):
     with pytest.raises(rlk.InvalidArgumentError) as caught:
         rlk.torch.replace(model, client, **options)
     assert caught.value.field == field and not model._forward_hooks
+
+
+@pytest.mark.parametrize("cap", [0.0, -1.0, float("nan"), float("inf"), 1e-60, 1e39])
+def test_a_cap_that_is_none_is_refused_by_name(client, cap):
+    model = Capped(Forwards.scales_first)
+    model.config.final_logit_softcapping = cap
+    with pytest.raises(rlk.InvalidArgumentError) as caught:
+        rlk.torch.replace(model, client)
+    assert caught.value.field == "softcap" and not model._forward_hooks
 
 
 def test_a_softcap_needs_hooks_that_older_torch_has_not(client, monkeypatch):

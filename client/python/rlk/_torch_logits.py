@@ -9,6 +9,7 @@ the config keeps its cap, and a cap that is applied never or twice does not go u
 from __future__ import annotations
 
 import inspect
+import sys
 import threading
 from typing import Any, List, Optional
 
@@ -28,20 +29,42 @@ _STEPS = (
 )
 
 
-class _Watch(TorchFunctionMode):
-    """From the output head to the end of one forward."""
+def _is_compiling() -> bool:
+    compiler = getattr(torch, "compiler", None)
+    asked = getattr(compiler, "is_compiling", None) or torch._dynamo.is_compiling
+    return bool(asked())
 
-    def __init__(self, cap: float, softcap: FinalLogitSoftcap) -> None:
+
+class _Watch(TorchFunctionMode):
+    """From the output head to the end of one forward.
+
+    torch calls no hook at the end of a forward that an interrupt ends (KeyboardInterrupt is no
+    Exception). Its watch stays, and must do nothing: `frame` says whether its forward still runs.
+    """
+
+    def __init__(self, cap: float, softcap: FinalLogitSoftcap, frame: Any) -> None:
         super().__init__()
         self._cap = cap
         self._softcap = softcap
+        self._frame = frame  # of the call of the forward; None where it is compiled
         self._held: Optional[torch.Tensor] = None  # the logits, once they were divided
         self._capped: Optional[torch.Tensor] = None
         self.entered = False
         self.step = 0
 
+    def is_abandoned(self) -> bool:
+        """Whether its forward was interrupted."""
+        if self._frame is None:
+            return False
+        frame: Any = sys._getframe()
+        while frame is not None and frame is not self._frame:
+            frame = frame.f_back
+        return frame is None
+
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if self._frame is not None and self.is_abandoned():
+            return func(*args, **kwargs)
         if self._is_step(func, args, kwargs):
             return self._advance(args[0])
         if self._held is not None and any(value is self._held for value in args):
@@ -104,13 +127,19 @@ def check(cap: float, softcap: FinalLogitSoftcap) -> Optional[str]:
 
     Raises RlkError where the server cannot be reached, or has not this contract or backend.
     """
-    x = torch.linspace(-4 * cap, 4 * cap, 257)
+    # A cap that FP32 has not is the server's to refuse.
+    x = torch.linspace(-4 * cap, 4 * cap, 257, dtype=torch.float64).float()
     dtype = None if softcap.output_dtype == torch.float32 else softcap.output_dtype
     served = softcap(x if dtype is None else x.to(dtype)).float()
     limit = 1e-5 if dtype is None else 1e-2
     if bool(((served - torch.tanh(x / cap) * cap).abs() > limit * cap).any()):
         return f"{softcap.extra_repr()} is not cap * tanh(x / cap)"
     return None
+
+
+def _innermost_mode() -> Any:
+    modes = torch.overrides._get_current_function_mode_stack()
+    return modes[-1] if modes else None
 
 
 class LogitSoftcap:
@@ -141,10 +170,24 @@ class LogitSoftcap:
 
     def begin(self, model: Any, args: Any) -> None:
         """Before the forward of the model."""
-        self._forwards().append(_Watch(self.cap, self.softcap))
+        if _is_compiling():  # no frame to look at, and none that is interrupted
+            self._forwards().append(_Watch(self.cap, self.softcap, None))
+            return
+        self._forget_abandoned()
+        self._forwards().append(_Watch(self.cap, self.softcap, sys._getframe(1)))
+
+    def _forget_abandoned(self) -> None:
+        forwards = self._forwards()
+        while forwards and forwards[-1].is_abandoned():
+            watch = forwards.pop()
+            # Under the mode of somebody else it stays, and lets everything pass.
+            if watch.entered and _innermost_mode() is watch:
+                watch.__exit__(None, None, None)
 
     def see_head(self, head: Any, args: Any, output: Any) -> None:
         """After the output head; outside a forward of the model it is nobody's."""
+        if not _is_compiling():
+            self._forget_abandoned()
         forwards = self._forwards()
         if forwards and not forwards[-1].entered:
             forwards[-1].entered = True
