@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -131,7 +132,8 @@ Recorder::~Recorder() {
     const std::lock_guard lock(mutex_);
     unused = !closing_ && number_ == 0;
   }
-  Close();
+  Close(std::chrono::steady_clock::time_point::max());
+  if (thread_.joinable()) thread_.join();
   std::fclose(file_);
   // A server that did not start leaves nothing that would be in the way of the next.
   if (unused) unlink(options_.path.c_str());
@@ -253,9 +255,11 @@ void Recorder::Write(const Item& item, bool last) {
   if (!status.ok()) Fail(status);
   flushed_bytes_ = writer_.bytes();
   const uint64_t calls = std::exchange(unflushed_, 0);
-  const std::lock_guard lock(mutex_);
-  if (!status.ok()) return Drop(RecordResult::kFileFull, calls);
-  end_.calls += calls;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!status.ok()) return Drop(RecordResult::kFileFull, calls);
+    end_.calls += calls;
+  }
   for (uint64_t i = 0; on_result_ && i < calls; ++i) on_result_(RecordResult::kRecorded);
 }
 
@@ -263,7 +267,7 @@ void Recorder::Work() {
   std::unique_lock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [this] { return closing_ || !queue_.empty(); });
-    if (queue_.empty()) return;
+    if (queue_.empty()) break;
     Item item = std::move(queue_.front());
     queue_.pop_front();
     const bool last = queue_.empty();
@@ -276,35 +280,43 @@ void Recorder::Work() {
     lock.lock();
     queued_bytes_ -= bytes;
   }
-}
-
-void Recorder::Close() {
-  {
-    const std::lock_guard lock(mutex_);
-    if (closing_) return;
-    closing_ = true;
-    changed_.notify_all();
-  }
-  if (thread_.joinable()) thread_.join();
-  wire::RecordingEnd end;
-  bool failed = false;
-  {
-    const std::lock_guard lock(mutex_);
-    end = end_;
-    failed = failed_;
-  }
-  if (!failed) {
-    absl::Status status = writer_.End(end);
-    if (status.ok() && (std::fflush(file_) != 0 || fsync(fileno(file_)) != 0)) {
-      status = absl::DataLossError(std::strerror(errno));
-    }
-    if (!status.ok()) Fail(status);
-  }
+  const wire::RecordingEnd end = end_;
+  const bool write = !failed_;
+  lock.unlock();
+  if (write) WriteEnd(end);
   logger_->Info("recorded", {{"path", options_.path},
                              {"calls", end.calls},
                              {"dropped_queue", end.dropped_queue},
                              {"dropped_file", end.dropped_full},
                              {"bytes", writer_.bytes()}});
+  lock.lock();
+  ended_ = true;
+  changed_.notify_all();
+}
+
+void Recorder::WriteEnd(const wire::RecordingEnd& end) {
+  absl::Status status = writer_.End(end);
+  if (status.ok() && (std::fflush(file_) != 0 || fsync(fileno(file_)) != 0)) {
+    status = absl::DataLossError(std::strerror(errno));
+  }
+  if (!status.ok()) Fail(status);
+}
+
+bool Recorder::Close(std::chrono::steady_clock::time_point deadline) {
+  std::unique_lock lock(mutex_);
+  closing_ = true;
+  changed_.notify_all();
+  if (!thread_.joinable()) return true;
+  const auto ended = [this] { return ended_; };
+  // A wait until the end of time overflows in some clocks.
+  if (deadline == std::chrono::steady_clock::time_point::max()) {
+    changed_.wait(lock, ended);
+  } else if (!changed_.wait_until(lock, deadline, ended)) {
+    logger_->Error("the recording was not finished in time",
+                   {{"path", options_.path}, {"waiting", static_cast<int64_t>(queue_.size())}});
+    return false;
+  }
+  return true;
 }
 
 absl::StatusOr<std::unique_ptr<Recorder>> MakeRecorder(const Options& options,
@@ -315,6 +327,12 @@ absl::StatusOr<std::unique_ptr<Recorder>> MakeRecorder(const Options& options,
                          options.record_queue_bytes_max},
                         {facts.provenance.version, facts.provenance.id, facts.server_id}, logger,
                         [metrics](RecordResult result) { metrics->OnRecord(result); });
+}
+
+bool CloseRecorder(Recorder* recorder, std::chrono::steady_clock::time_point deadline) {
+  if (recorder == nullptr) return true;
+  return recorder->Close(
+      std::max(deadline, std::chrono::steady_clock::now() + std::chrono::seconds(1)));
 }
 
 }  // namespace rlk::server

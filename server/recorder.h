@@ -54,8 +54,9 @@ class Recorder final : public CallRecorder {
   bool WantsBytes(const Digest& digest, int64_t bytes) override;
   void OnCall(const Call& call, const CallResult* result) override;
 
-  // Writes what waits, and the end. Calls after it are not recorded.
-  void Close();
+  // Writes what waits, and the end; calls after it are not recorded. False where that took until
+  // `deadline`: it goes on, and the destructor waits for it. Idempotent.
+  bool Close(std::chrono::steady_clock::time_point deadline);
 
  private:
   struct Item {
@@ -79,6 +80,7 @@ class Recorder final : public CallRecorder {
   void Work();
   absl::Status WriteItem(const Item& item);
   void Write(const Item& item, bool last);
+  void WriteEnd(const wire::RecordingEnd& end);
   void Fail(const absl::Status& status);
 
   const RecorderOptions options_;
@@ -99,7 +101,7 @@ class Recorder final : public CallRecorder {
   uint64_t number_ = 0;                        // guarded by mutex_
   wire::RecordingEnd end_;                     // guarded by mutex_
   bool full_ = false, failed_ = false;         // guarded by mutex_
-  bool closing_ = false;                       // guarded by mutex_
+  bool closing_ = false, ended_ = false;       // guarded by mutex_
   std::thread thread_;
 };
 
@@ -107,5 +109,9 @@ class Recorder final : public CallRecorder {
 absl::StatusOr<std::unique_ptr<Recorder>> MakeRecorder(const Options& options,
                                                        const ServerFacts& facts,
                                                        const Logger* logger, Metrics* metrics);
+
+// Closes it, if there is one, by the deadline of a drain, or a second from now: a disk that hangs
+// does not keep a server whose calls are done. False where it is not finished.
+bool CloseRecorder(Recorder* recorder, std::chrono::steady_clock::time_point deadline);
 
 }  // namespace rlk::server

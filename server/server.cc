@@ -481,7 +481,7 @@ bool Server::Drain(double delay_seconds, double drain_seconds) {
   const auto deadline = steady_clock::now() + Seconds(drain_seconds);
   const auto last = deadline - Seconds(std::min(drain_seconds / 4, kLastAnswersSeconds));
   const bool finished = impl.Idle(last) || impl.EndCalls(deadline);
-  if (impl.recorder != nullptr) impl.recorder->Close();
+  const bool recorded = CloseRecorder(impl.recorder.get(), deadline);
   if (drain_seconds > 0) std::this_thread::sleep_for(Seconds(kRefuseSeconds));
   impl.side.reset();
   impl.side_path.reset();
@@ -491,7 +491,7 @@ bool Server::Drain(double delay_seconds, double drain_seconds) {
   impl.unix_socket.reset();
   impl.selftest.reset();
   impl.logger->Info("drained", {{"all_calls_finished", finished}});
-  return finished;
+  return finished && recorded;
 }
 
 }  // namespace rlk::server

@@ -49,8 +49,8 @@ class Server {
 
   // NOT_SERVING at once; after the delay new calls get UNAVAILABLE (kDraining) and those in flight
   // have `drain_seconds` to finish. Shortly before the end of that, calls that still wait for a
-  // device and checks get UNAVAILABLE (kDraining) too. True when no call is left. After it nothing
-  // listens any more.
+  // device and checks get UNAVAILABLE (kDraining) too. True when no call is left and the recording,
+  // if there is one, is finished. After it nothing listens any more.
   bool Drain(double delay_seconds, double drain_seconds);
 
  private:

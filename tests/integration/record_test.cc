@@ -14,12 +14,10 @@
 #include "client/cpp/client.h"
 #include "kernels/core/status.h"
 #include "kernels/digest/digest.h"
-#include "server/recorder.h"
 #include "tests/integration/fixture.h"
 #include "tests/integration/server_process.h"
 #include "tests/support/fake_device.h"
 #include "tests/support/fake_gpu.h"
-#include "tests/support/op_call.h"
 
 namespace rlk::test {
 namespace {
@@ -350,35 +348,6 @@ TEST_F(RecordTest, AFileThatCannotGrowCostsNoCall) {
   const Ran ran = Rlk({"replay", file_, "--incomplete", "--server", sound.tcp()});
   EXPECT_GE(ran.document.at("equal"), counts.recorded) << ran.text;
   EXPECT_EQ(ran.document.at("equal"), ran.document.at("calls")) << ran.text;
-}
-
-// A tensor of a few bytes would keep the whole message, which may have 2 MiB.
-TEST_F(RecordTest, WhatWaitsHoldsNoMessages) {
-  const server::Logger logger(server::LogLevel::kError);
-  auto recorder = server::Recorder::Make({.path = file_, .tensors = true}, {}, &logger, nullptr);
-  ASSERT_TRUE(recorder.ok()) << recorder.status();
-  const Method* const method = OpRegistry().Find("final_logit_softcap.forward");
-  ASSERT_NE(method, nullptr);
-  const client::Tensor x = ValuesOf(1);
-  const auto message = std::make_shared<std::vector<std::byte>>(size_t{2} << 20);
-  const std::span<const std::byte> bytes = std::as_bytes(std::span(x.as<float>()));
-  std::copy(bytes.begin(), bytes.end(), message->begin());
-  {
-    Call call;
-    call.method = method;
-    TensorArg& input = call.inputs.emplace_back();
-    input.dtype = DType::kF32;
-    input.shape = {2, 3};
-    input.strides = ContiguousStrides(input.shape);
-    input.data = {
-        {std::span(message->data(), bytes.size())}, static_cast<int64_t>(bytes.size()), message};
-    CallResult result;
-    result.report.input_digests.push_back({"x", ComputeDigest(x.view()), {}});
-    (*recorder)->OnCall(call, &result);
-  }
-  EXPECT_EQ(message.use_count(), 1);
-  recorder->reset();
-  EXPECT_EQ(Rlk({"record", file_}).document.at("tensors"), 1);
 }
 
 // Calls of many threads with the same new tensors: whatever is cut off behind a call, its tensors
