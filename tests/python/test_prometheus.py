@@ -258,21 +258,24 @@ def test_alert_is_evaluated_and_silent(watched, alert):
     prometheus, _ = watched
     [rule] = [rule for rule in prometheus.alerting_rules() if rule["name"] == alert]
     assert rule["health"] == "ok", rule
-    # The traffic has calls that are refused; nothing else is wrong with it.
+    # The traffic has calls that are refused; nothing else is wrong with it, but for a scrape that a
+    # busy machine answers too late.
     if alert != "RlkRejectionRatio":
-        assert rule["state"] == "inactive", rule
+        late = ["pending"] if alert == "RlkDown" else []
+        assert rule["state"] in ["inactive", *late], rule
     # Each metric that it looks at is there, so that silence means health and no misspelling.
+    # After a scrape that came too late there is nothing until the next one.
     for name in metric_names(rule["query"]):
-        assert prometheus.query(f"{{__name__={json.dumps(name)}}}"), name
+        await_true(lambda name=name: prometheus.query(f"{{__name__={json.dumps(name)}}}"))
     labels = re.search(r"rlk_\w+\{[^}]*\}", rule["query"])
     if labels:
-        assert prometheus.query(labels[0]), labels[0]
+        await_true(lambda: prometheus.query(labels[0]))
 
 
 @needs_prometheus
 def test_series_are_few_and_fixed(watched):
     prometheus, server = watched
-    count = prometheus.value('scrape_samples_scraped{job="rlk"}')
+    count = prometheus.value('max_over_time(scrape_samples_scraped{job="rlk"}[1h])')
     assert 100 < count <= 2000
     ever = prometheus.get("series", **{"match[]": '{job="rlk", __name__=~"rlk_.*|process_.*"}'})
     now = [line for line in server.scrape().splitlines() if line.startswith(("rlk_", "process_"))]
