@@ -24,8 +24,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// With no descriptor left for a connection.
-constexpr std::chrono::milliseconds kAcceptPause{100};
+// Where the system has nothing left for a connection.
+constexpr std::chrono::milliseconds kPause{100};
 
 class Descriptor {
  public:
@@ -184,7 +184,12 @@ void HttpPage::Impl::Run() {
       const bool answers = connection.state == Connection::State::kAnswer;
       polled.push_back({connection.fd.get(), static_cast<int16_t>(answers ? POLLOUT : POLLIN), 0});
     }
-    if (poll(polled.data(), polled.size(), Wait()) < 0 && errno != EINTR) return;
+    if (poll(polled.data(), polled.size(), Wait()) < 0) {
+      // The system has no memory for it, or was told to allow hardly any descriptors.
+      const int pause = errno == EINTR ? 0 : static_cast<int>(kPause.count());
+      if (poll(polled.data(), 1, pause) > 0) return;
+      continue;
+    }
     if (polled[0].revents != 0) return;
     const Clock::time_point now = Clock::now();
     if (accept_again && *accept_again <= now) accept_again.reset();
@@ -214,7 +219,7 @@ void HttpPage::Impl::Accept() {
     Descriptor fd(accept(listener.get(), nullptr, nullptr));
     if (fd.get() < 0) {
       if (MustWait() || errno == ECONNABORTED) return;
-      accept_again = Clock::now() + kAcceptPause;
+      accept_again = Clock::now() + kPause;
       return;
     }
     if (fcntl(fd.get(), F_SETFD, FD_CLOEXEC) != 0 || fcntl(fd.get(), F_SETFL, O_NONBLOCK) != 0) {

@@ -283,6 +283,13 @@ def test_series_are_few_and_fixed(watched):
 
 
 @needs_prometheus
+def test_names_and_texts_are_as_prometheus_wants_them(server):
+    words = [prometheus_process.find("promtool"), "check", "metrics"]
+    done = subprocess.run(words, input=server.scrape(), capture_output=True, text=True)
+    assert done.returncode == 0 and not done.stdout + done.stderr, done
+
+
+@needs_prometheus
 def test_a_server_that_is_gone_is_an_alert(server_binary, tmp_path):
     server = Server(server_binary, tmp_path)
     prometheus = Prometheus(tmp_path, [server.addresses["metrics"]])

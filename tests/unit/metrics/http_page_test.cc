@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -46,7 +48,15 @@ std::unique_ptr<HttpPage> StartPage(HttpPage::Content content, const HttpPage::T
 // A peer of the page.
 class Peer {
  public:
-  explicit Peer(const HttpPage& page) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  Peer() : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {}
+  explicit Peer(const HttpPage& page) : Peer() { Connect(page); }
+  Peer(Peer&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Peer& operator=(Peer&&) = delete;
+  ~Peer() {
+    if (fd_ >= 0) close(fd_);
+  }
+
+  void Connect(const HttpPage& page) const {
     sockaddr_in to = {};
     to.sin_family = AF_INET;
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -54,11 +64,7 @@ class Peer {
     to.sin_port = htons(static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
     EXPECT_EQ(connect(fd_, reinterpret_cast<const sockaddr*>(&to), sizeof(to)), 0);
   }
-  Peer(Peer&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Peer& operator=(Peer&&) = delete;
-  ~Peer() {
-    if (fd_ >= 0) close(fd_);
-  }
+  int fd() const { return fd_; }
 
   // False where the page has closed the connection.
   bool Send(const std::string& bytes) const {
@@ -249,6 +255,25 @@ TEST(HttpPageTest, ConnectionsEndWithTheirTime) {
     while (deaf.Send("x")) {
     }
   }
+}
+
+// Where the process may open nothing more for a while, scrapes wait and are not lost.
+TEST(HttpPageTest, AnswersAgainWhenThereAreDescriptors) {
+  const auto page = StartPage(ContentOf(kText), kForever);
+  const Peer peer;
+  rlimit limit = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  // Lower numbers are taken: the peer's was the lowest that was free.
+  rlimit none = limit;
+  none.rlim_cur = static_cast<rlim_t>(peer.fd()) + 1;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  peer.Connect(*page);
+  EXPECT_TRUE(peer.Send(kGet));
+  // The page tries meanwhile, or it does later; either way the answer comes.
+  pollfd waiting = {peer.fd(), POLLIN, 0};
+  EXPECT_EQ(poll(&waiting, 1, 250), 0) << "answered without a descriptor";
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_THAT(peer.ReadAll(), EndsWith(kText));
 }
 
 TEST(HttpPageTest, EndsWithOpenConnections) {
