@@ -39,13 +39,11 @@ absl::StatusOr<std::shared_ptr<Session>> EnterSession(const IncomingCall& call,
   absl::StatusOr<std::shared_ptr<Session>> session = SessionOf(call, sessions);
   if (!session.ok() || *session == nullptr || (*session)->EnterCall(calls_max)) return session;
   constexpr int64_t kRetryMs = 10;
-  return MakeError(absl::StatusCode::kResourceExhausted,
-                   {Reason::kQueueFull,
-                    {},
-                    std::to_string(calls_max + 1) + " calls",
-                    "at most " + std::to_string(calls_max) + " (session_calls_max)",
-                    kRetryMs},
-                   "the session has too many calls in flight");
+  return MakeError(
+      absl::StatusCode::kResourceExhausted,
+      {Reason::kQueueFull, "session_calls_max", std::to_string(calls_max + 1) + " calls",
+       "at most " + std::to_string(calls_max) + " (session_calls_max)", kRetryMs},
+      "the session has too many calls in flight");
 }
 
 }  // namespace rlk::server

@@ -12,11 +12,8 @@ namespace {
 absl::Status Exhausted(int64_t open, int64_t max, const char* limit, const char* what) {
   constexpr int64_t kRetryMs = 1000;
   return MakeError(absl::StatusCode::kResourceExhausted,
-                   {Reason::kSessionsExhausted,
-                    {},
-                    std::to_string(open) + " sessions",
-                    "at most " + std::to_string(max) + " (" + limit + ")",
-                    kRetryMs},
+                   {Reason::kSessionsExhausted, limit, std::to_string(open) + " sessions",
+                    "at most " + std::to_string(max) + " (" + limit + ")", kRetryMs},
                    what);
 }
 

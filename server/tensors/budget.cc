@@ -42,9 +42,7 @@ Bounds ArenaBounds(const Limits& limits) {
 absl::Status Exhausted(Reason reason, const std::string& value, int64_t max, int64_t taken,
                        const char* limit, const std::string& what) {
   return MakeError(absl::StatusCode::kResourceExhausted,
-                   {reason,
-                    {},
-                    value,
+                   {reason, limit, value,
                     "at most " + std::to_string(max) + " (" + limit + "), of which " +
                         std::to_string(taken) + " are taken",
                     kRetryMs},
@@ -115,10 +113,10 @@ absl::StatusOr<std::unique_ptr<Budget::Charge>> Budget::Take(uint64_t owner, int
   const absl::string_view what = bounds.what;
   const int64_t ever = std::min(bounds.session_bytes_max, bounds.bytes_max);
   if (bytes > ever) {
-    const bool session = ever == bounds.session_bytes_max;
-    return InvalidArgument(Reason::kLimitExceeded, {}, std::to_string(bytes) + " bytes",
-                           "at most " + std::to_string(ever) + " (" +
-                               (session ? bounds.session_bytes_name : bounds.bytes_name) + ")",
+    const char* const limit =
+        ever == bounds.session_bytes_max ? bounds.session_bytes_name : bounds.bytes_name;
+    return InvalidArgument(Reason::kLimitExceeded, limit, std::to_string(bytes) + " bytes",
+                           "at most " + std::to_string(ever) + " (" + limit + ")",
                            absl::StrCat("the ", what, " is too large to stay on this server"));
   }
   const std::lock_guard lock(shared_->mutex);

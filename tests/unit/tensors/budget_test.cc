@@ -44,6 +44,7 @@ TEST(BudgetTest, HoldsEachBoundAndNamesIt) {
     EXPECT_EQ(ReasonOf(refused.status()), c.reason) << c.name;
     const auto detail = GetErrorDetail(refused.status());
     ASSERT_TRUE(detail.has_value()) << c.name;
+    EXPECT_EQ(detail->field, c.limit) << c.name;
     EXPECT_NE(detail->allowed.find(c.limit), std::string::npos) << detail->allowed;
     EXPECT_EQ(detail->retry_after_ms > 0, c.code == absl::StatusCode::kResourceExhausted) << c.name;
   }
@@ -55,7 +56,9 @@ TEST(BudgetTest, HoldsTheNumberOfTensors) {
   Budget budget(SmallLimits());
   std::vector<std::unique_ptr<Budget::Charge>> charges;
   for (int i = 0; i < 3; ++i) charges.push_back(*budget.Take(7, 0));
-  EXPECT_EQ(ReasonOf(budget.Take(7, 0).status()), Reason::kTensorsExhausted);
+  const auto refused = GetErrorDetail(budget.Take(7, 0).status());
+  EXPECT_EQ(refused->reason, Reason::kTensorsExhausted);
+  EXPECT_EQ(refused->field, "session_tensors_max");
   EXPECT_TRUE(budget.Take(8, 0).ok());
   charges.pop_back();
   EXPECT_TRUE(budget.Take(7, 0).ok());

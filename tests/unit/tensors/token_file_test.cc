@@ -140,7 +140,9 @@ TEST(AccountTest, ARevokedAccountsSessionsEnd) {
   SessionTable table({}, [&ended](const Session& session) { ended.push_back(session.id()); });
   const auto first = *table.OpenLeased(0, one);
   const auto other = *table.OpenLeased(0, two);
-  EXPECT_EQ(ReasonOf(table.OpenLeased(0, one).status()), Reason::kSessionsExhausted);
+  const auto refused = GetErrorDetail(table.OpenLeased(0, one).status());
+  EXPECT_EQ(refused->reason, Reason::kSessionsExhausted);
+  EXPECT_EQ(refused->field, "account_sessions_max");
   one->SetRevoked(true);
   table.Sweep();
   EXPECT_EQ(ended, std::vector<uint64_t>{first->id()});
