@@ -76,7 +76,7 @@ absl::StatusOr<ResidentTensor> Client::Put(const TensorRef& tensor,
   RLK_ASSIGN_OR_RETURN(const int64_t bytes, SourceBytes(tensor, "tensor"));
   RLK_RETURN_IF_ERROR(CheckContiguous(tensor));
   RLK_RETURN_IF_ERROR(impl_->session->Require().status());
-  if (options.reuse) {
+  if (options.reuse && options.lease.count() == 0) {
     grpc::ClientContext context;
     impl_->Prepare(options.timeout, context);
     rlk::v1::FindTensorRequest request;

@@ -50,8 +50,9 @@ struct PutOptions {
   std::string label = {};
   // The tensor's own lease; 0 lets it live as long as the session.
   std::chrono::milliseconds lease{0};
-  // Ask first whether the session has a tensor with these bits; then nothing is sent. That tensor
-  // gets one more reference, for which one more Release is due.
+  // Ask first whether the session has a tensor with these bits there; then nothing is sent. That
+  // tensor gets one more reference, for which one more Release is due. A tensor with a lease of its
+  // own is never shared: with `lease` nothing is asked.
   bool reuse = false;
   // Send the digest of what was read here, so that the server compares it with what arrived.
   bool verify = true;

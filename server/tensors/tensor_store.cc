@@ -282,12 +282,13 @@ absl::StatusOr<std::optional<TensorInfo>> TensorStore::Find(const Principal* pri
                                                             std::string_view digest,
                                                             std::string_view device_uuid) {
   if (principal == nullptr) return NoPrincipal("");
+  RLK_ASSIGN_OR_RETURN(const Device* const device, FindDevice(device_uuid));
   const std::lock_guard lock(shared_->mutex());
   const auto* tensors = shared_->TensorsOf(principal->id());
   if (tensors == nullptr) return std::optional<TensorInfo>();
   for (const auto& [id, tensor] : *tensors) {
-    if (!tensor->digest || tensor->writing || tensor->poisoned) continue;
-    if (!device_uuid.empty() && tensor->memory->device().uuid != device_uuid) continue;
+    if (!tensor->digest || tensor->writing || tensor->poisoned || tensor->deadline) continue;
+    if (tensor->memory->device().uuid != device->info().uuid) continue;
     if (tensor->digest->Text() != digest) continue;
     ++tensor->references;
     return std::optional<TensorInfo>(shared_->Info(*tensor));
@@ -300,6 +301,9 @@ absl::StatusOr<TensorInfo> TensorStore::Renew(const Principal* principal,
   RLK_RETURN_IF_ERROR(CheckLease(lease_ms, options_.limits));
   const std::lock_guard lock(shared_->mutex());
   RLK_ASSIGN_OR_RETURN(const StoredTensorRef tensor, shared_->Find(principal, "handle", handle));
+  if (lease_ms > 0 && tensor->references > 1) {
+    return TensorBusy("handle", "the tensor is shared: a lease would end it for others");
+  }
   shared_->SetLease(tensor, lease_ms);
   return shared_->Info(*tensor);
 }

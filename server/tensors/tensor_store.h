@@ -102,10 +102,12 @@ class TensorStore final : public TensorResolver {
   // At most `count` of the principal's tensors with ids above `after`, in their order.
   absl::StatusOr<std::vector<TensorInfo>> List(const Principal* principal, std::string_view after,
                                                int64_t count);
-  // One more reference to a tensor with this digest on this device (empty: any).
+  // One more reference to a tensor with this digest on this device (empty: as in Upload) that has
+  // no lease of its own. Also FAILED_PRECONDITION (kDeviceNotFound).
   absl::StatusOr<std::optional<TensorInfo>> Find(const Principal* principal,
                                                  std::string_view digest,
                                                  std::string_view device_uuid);
+  // FAILED_PRECONDITION (kTensorBusy) where a lease would end a tensor that others found.
   absl::StatusOr<TensorInfo> Renew(const Principal* principal, const TensorHandle& handle,
                                    int64_t lease_ms);
   // All or none.

@@ -103,6 +103,20 @@ def test_what_is_there_already_is_not_sent_again(client):
     assert client.tensors() == ()
 
 
+def test_a_tensor_that_is_shared_ends_with_no_lease(client):
+    x = np.arange(1000, dtype=np.float32)
+    sent = []
+    put = [
+        client.put(x, reuse=True, lease=lease, progress=lambda done, total: sent.append(done))
+        for lease in (60, None, None, 60)
+    ]
+    leased, first, second, again = put
+    assert first.id == second.id and len({tensor.id for tensor in put}) == 3
+    assert sent == [4000] * 3
+    client.release(put)
+    assert client.tensors() == ()
+
+
 def test_progress_counts_up_to_all(client):
     x = np.zeros((5 << 20) // 2 + 3, np.float16)
     up, down = [], []

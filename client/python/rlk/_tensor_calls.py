@@ -95,14 +95,17 @@ class TensorCalls:
                 server's first GPU, or its host.
             label: words for ``client.tensors()``.
             lease: seconds that the tensor lives; None: as long as the session.
-            reuse: ask first whether the session has a tensor with these bits; if so, nothing is
-                sent. It then takes one more release to free it.
+            reuse: ask first whether the session has a tensor with these bits there; if so, nothing
+                is sent. It then takes one more release to free it. A tensor with a lease of its own
+                is never shared: with ``lease`` nothing is asked.
             verify: send the digest, so that the server compares it with what arrived.
-            progress: called with the bytes sent, and all.
+            progress: called with the bytes sent, and all. What it raises ends the upload, and is
+                raised here.
             timeout: as in ``call``.
         """
         self._session.require(self._message_call)
         ready = resident.upload(tensor, device_uuid, label, lease, progress)
+        reuse = reuse and lease is None
         digest = ready.digest() if reuse or verify else ""
         place = ready.source.torch_device
         if reuse:

@@ -381,10 +381,14 @@ TEST(TensorStoreTest, WhatIsThereAlreadyNeedNotBeSent) {
   StoreHarness h;
   const auto owner = NewPrincipal();
   const TensorInfo info = *h.Put(owner, kValues, {6});
-  const std::string digest = info.digest->Text();
+  const std::string digest = info.digest->Text(), host = h.host->info().uuid;
   EXPECT_FALSE((*h.store->Find(owner.get(), digest, h.gpu->info().uuid)).has_value());
-  EXPECT_FALSE((*h.store->Find(owner.get(), "xxh3-tree4k-v1:0", "")).has_value());
-  const auto found = *h.store->Find(owner.get(), digest, "");
+  EXPECT_FALSE((*h.store->Find(owner.get(), digest, "")).has_value())
+      << "an upload would go to the GPU";
+  EXPECT_EQ(ReasonOf(h.store->Find(owner.get(), digest, "nowhere").status()),
+            Reason::kDeviceNotFound);
+  EXPECT_FALSE((*h.store->Find(owner.get(), "xxh3-tree4k-v1:0", host)).has_value());
+  const auto found = *h.store->Find(owner.get(), digest, host);
   ASSERT_TRUE(found.has_value());
   EXPECT_EQ(found->handle.id, info.handle.id);
   EXPECT_EQ(found->references, 2);
@@ -397,6 +401,23 @@ TEST(TensorStoreTest, WhatIsThereAlreadyNeedNotBeSent) {
   EXPECT_EQ(*h.Get(owner.get(), info.handle), kValues);
   ASSERT_TRUE(h.store->Release(owner.get(), {&info.handle, 1}).ok());
   EXPECT_EQ(h.memory(), 0);
+}
+
+// Whoever shares a tensor has it until its own release.
+TEST(TensorStoreTest, ALeaseEndsNobodyElsesTensor) {
+  StoreHarness h;
+  const auto owner = NewPrincipal();
+  const std::string host = h.host->info().uuid;
+  const TensorInfo leased = *h.Put(owner, kValues, {6}, {.lease_ms = 1000});
+  const std::string digest = leased.digest->Text();
+  EXPECT_FALSE((*h.store->Find(owner.get(), digest, host)).has_value());
+  ASSERT_TRUE(h.store->Renew(owner.get(), leased.handle, 0).ok());
+  ASSERT_TRUE((*h.store->Find(owner.get(), digest, host)).has_value());
+  EXPECT_EQ(ReasonOf(h.store->Renew(owner.get(), leased.handle, 1000).status()),
+            Reason::kTensorBusy);
+  EXPECT_TRUE(h.store->Renew(owner.get(), leased.handle, 0).ok());
+  ASSERT_TRUE(h.store->Release(owner.get(), {&leased.handle, 1}).ok());
+  EXPECT_TRUE(h.store->Renew(owner.get(), leased.handle, 1000).ok()) << "it is one's own again";
 }
 
 TEST(TensorStoreTest, ReleasesAllOrNone) {
