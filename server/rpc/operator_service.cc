@@ -74,8 +74,12 @@ class CallReactor final : public grpc::ServerUnaryReactor,
     call->deadline = SteadyDeadline(*context_);
     call->cancelled = std::shared_ptr<const CancelFlag>(self_, &cancelled_);
     call->trace_id = trace_id_;
-    served_.context->engine->Submit(*std::move(call),
-                                    [this](absl::StatusOr<CallResult>&& result) { Reply(result); });
+    if (session_ != nullptr) session_->BeginWork();
+    served_.context->engine->Submit(*std::move(call), [this](absl::StatusOr<CallResult>&& result) {
+      // Not at OnDone: a caller that does not read its reply is no use of the session.
+      if (session_ != nullptr) session_->EndWork(cancelled_, SessionClock::now());
+      Reply(result);
+    });
   }
 
   void OnCancel() override { cancelled_.store(true, std::memory_order_relaxed); }

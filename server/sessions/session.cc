@@ -39,7 +39,14 @@ void Session::SetLease(int64_t lease_ms, SessionClock::time_point now) {
 }
 
 bool Session::Expired(SessionClock::time_point now) const {
-  return leased_ && DeadlineNs(now, 0) >= deadline_ns_.load(std::memory_order_relaxed);
+  // In this order: who sees no work sees the lease that started at its end.
+  if (!leased_ || works_.load(std::memory_order_acquire) > 0) return false;
+  return DeadlineNs(now, 0) >= deadline_ns_.load(std::memory_order_relaxed);
+}
+
+void Session::EndWork(bool caller_gone, SessionClock::time_point now) {
+  if (!caller_gone) Touch(now);
+  works_.fetch_sub(1, std::memory_order_release);
 }
 
 bool Session::EnterCall(int64_t calls_max) {

@@ -40,6 +40,11 @@ class Session final : public Principal {
   void SetLease(int64_t lease_ms, SessionClock::time_point now);
   bool Expired(SessionClock::time_point now) const;
 
+  // Work for the session goes on: its lease does not pass meanwhile, and starts again at the end,
+  // unless the caller has gone.
+  void BeginWork() { works_.fetch_add(1, std::memory_order_relaxed); }
+  void EndWork(bool caller_gone, SessionClock::time_point now);
+
   // Counts a call. False, and nothing counted, where `calls_max` are in flight.
   bool EnterCall(int64_t calls_max);
   void LeaveCall() { calls_.fetch_sub(1, std::memory_order_relaxed); }
@@ -59,7 +64,7 @@ class Session final : public Principal {
   const std::shared_ptr<Account> account_;
   std::atomic<int64_t> lease_ms_;
   std::atomic<int64_t> deadline_ns_;
-  std::atomic<int64_t> calls_{0};
+  std::atomic<int64_t> calls_{0}, works_{0};
   std::atomic<bool> ended_{false};
   std::mutex mutex_;
   uint64_t next_stop_ = 1;                           // guarded by mutex_

@@ -8,6 +8,7 @@
 #include "kernels/core/status.h"
 #include "rlk/v1/parity.grpc.pb.h"
 #include "tests/integration/fixture.h"
+#include "tests/integration/peer.h"
 #include "tests/support/fake_device.h"
 
 namespace rlk::test {
@@ -103,6 +104,29 @@ TEST_F(DeviceTest, CancellationReachesTheEngine) {
     }
   }
   AwaitSeries(*server, "rlk_inflight_requests", 0);
+}
+
+TEST_F(DeviceTest, ALeaseDoesNotPassDuringACall) {
+  const auto server = StartServer();
+  const Peer peer(server->tcp());
+  control_->Hold();
+  auto call = std::async(std::launch::async, [&peer] {
+    FinalLogitSoftcapForwardResponse response;
+    return peer.operators().FinalLogitSoftcapForward(peer.Context().get(), ForwardRequest(),
+                                                     &response);
+  });
+  control_->AwaitArrivals(FakePoint::kLaunch, 1);
+  rlk::v1::RenewSessionRequest renew;
+  renew.set_lease_ms(1);
+  rlk::v1::RenewSessionResponse renewed;
+  ASSERT_TRUE(peer.sessions().RenewSession(peer.Context().get(), renew, &renewed).ok());
+  // Whose lease would pass after that of the other.
+  const Peer later(server->tcp(), 1);
+  AwaitSeries(*server, "rlk_sessions", 1);
+  EXPECT_TRUE(peer.sessions().RenewSession(peer.Context().get(), {}, &renewed).ok());
+  control_->Release();
+  EXPECT_TRUE(call.get().ok());
+  AwaitSeries(*server, "rlk_sessions", 0);
 }
 
 TEST_F(DeviceTest, FullQueueIsRefusedWithRetryInfo) {

@@ -75,6 +75,48 @@ TEST(SessionTest, LivesWhileItIsUsedAndEndsWithItsLease) {
   EXPECT_EQ(t.ended.size(), 1u);
 }
 
+// Each piece of work ends at a time after the last use; the table looks there, and a lease later.
+TEST(SessionTest, LivesWhileWorkForItGoesOn) {
+  struct Case {
+    const char* name;
+    std::vector<bool> callers_gone;  // of works that begin together and end one after the other
+    bool lives;                      // half a lease after the last one's end
+  };
+  const Case cases[] = {
+      {"one", {false}, true},
+      {"one whose caller has gone", {true}, false},
+      {"two", {false, false}, true},
+      {"the last caller has gone", {false, true}, false},
+      {"the first caller has gone", {true, false}, true},
+  };
+  for (const Case& c : cases) {
+    Table t;
+    const auto session = *t.table.OpenLeased(1000);
+    for (size_t i = 0; i < c.callers_gone.size(); ++i) session->BeginWork();
+    for (const bool gone : c.callers_gone) {
+      TestClock::Advance(milliseconds(10'000));
+      t.table.Sweep();
+      EXPECT_TRUE(t.ended.empty()) << c.name;
+      session->EndWork(gone, TestClock::Now());
+    }
+    TestClock::Advance(milliseconds(500));
+    EXPECT_EQ(!session->Expired(TestClock::Now()), c.lives) << c.name;
+    TestClock::Advance(milliseconds(500));
+    t.table.Sweep();
+    EXPECT_EQ(t.ended.size(), 1u) << c.name;
+  }
+}
+
+TEST(SessionTest, WorkDoesNotKeepASessionFromBeingEnded) {
+  Table t;
+  const auto session = *t.table.OpenLeased(1000);
+  session->BeginWork();
+  t.table.End(session);
+  EXPECT_TRUE(session->ended());
+  session->EndWork(false, TestClock::Now());
+  EXPECT_FALSE(t.table.Find(session->token()).ok());
+}
+
 TEST(SessionTest, RenewChangesTheLease) {
   Table t;
   const auto session = *t.table.OpenLeased(1000);
@@ -112,6 +154,7 @@ TEST(SessionTest, RefusesLeasesAndSessionsAboveTheirLimits) {
   const auto third = t.table.OpenLeased(0);
   EXPECT_EQ(third.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(ReasonOf(third.status()), Reason::kSessionsExhausted);
+  EXPECT_EQ(GetErrorDetail(third.status())->field, "sessions_max");
   EXPECT_GT(GetErrorDetail(third.status())->retry_after_ms, 0);
   t.table.End(first);
   EXPECT_TRUE(t.table.OpenLeased(0).ok());
