@@ -26,6 +26,7 @@
 #include "server/metrics/http_page.h"
 #include "server/metrics/metrics.h"
 #include "server/mismatch_log.h"
+#include "server/pools.h"
 #include "server/provenance.h"
 #include "server/recorder.h"
 #include "server/rpc/connection_bound.h"
@@ -66,10 +67,6 @@ constexpr std::string_view kHealthServiceName = "grpc.health.v1.Health";
 constexpr std::string_view kParityServiceName = "rlk.v1.ParityService";
 constexpr std::string_view kSessionServiceName = "rlk.v1.SessionService";
 constexpr std::string_view kTensorServiceName = "rlk.v1.TensorService";
-
-// Comparisons read memory at its speed: more threads would only take turns.
-constexpr int kParityThreads = 2;
-constexpr int64_t kParityWaitingMax = 32;
 
 std::chrono::nanoseconds Seconds(double seconds) {
   return std::chrono::nanoseconds(static_cast<int64_t>(seconds * 1e9));
@@ -128,7 +125,7 @@ struct Server::Impl {
   TensorServiceContext tensor_context;
   std::unique_ptr<PeerList> peers;
   ParityServiceContext parity_context;
-  std::unique_ptr<WorkPool> parity_pool;
+  Pools pools;
   std::vector<std::unique_ptr<grpc::Service>> services;
   std::vector<std::string> service_names;
   std::unique_ptr<grpc::CallbackGenericService> unknown_methods;
@@ -258,6 +255,8 @@ absl::Status Server::Impl::MakeServices(const Options& options, ServerFacts fact
   };
   tensor_context.on_rejected = [sink = metrics.get()](Reason reason) { sink->OnRejected(reason); };
   tensor_context.weights_root = options.weights_root;
+  tensor_context.loads = &pools.loads;
+  tensor_context.ending = &ending;
   RLK_RETURN_IF_ERROR(SetParity(options, facts));
   const Gate* const gate = security->gate();
   for (const google::protobuf::FileDescriptor* file : wire::OperatorFiles()) {
@@ -291,11 +290,10 @@ SharingFacts Server::Impl::Sharing() const {
 }
 
 absl::Status Server::Impl::SetParity(const Options& options, const ServerFacts& facts) {
-  parity_pool = std::make_unique<WorkPool>(kParityThreads, kParityWaitingMax);
   parity_context.engine = engine.get();
   parity_context.sessions = &tenants->sessions;
   parity_context.store = &tenants->tensors;
-  parity_context.pool = parity_pool.get();
+  parity_context.pool = &pools.checks;
   parity_context.logger = logger;
   parity_context.counter = &counter;
   parity_context.ending = &ending;

@@ -23,7 +23,8 @@ absl::Status Interrupt::Check() const {
                    "the deadline passed");
 }
 
-WorkPool::WorkPool(int threads, int64_t waiting_max) : waiting_max_(waiting_max) {
+WorkPool::WorkPool(int threads, int64_t waiting_max, std::string what)
+    : waiting_max_(waiting_max), what_(std::move(what)) {
   // Threads that run must be joined before they are destroyed, also where the next cannot be had.
   try {
     for (int i = 0; i < std::max(threads, 1); ++i) threads_.emplace_back([this] { Work(); });
@@ -51,12 +52,9 @@ absl::Status WorkPool::Submit(Interrupt interrupt,
     const std::lock_guard lock(mutex_);
     if (static_cast<int64_t>(queue_.size()) >= waiting_max_) {
       return MakeError(absl::StatusCode::kResourceExhausted,
-                       {Reason::kQueueFull,
-                        {},
-                        std::to_string(queue_.size()) + " checks",
-                        "at most " + std::to_string(waiting_max_) + " that wait",
-                        kRetryMs},
-                       "too many comparisons wait for a thread");
+                       {Reason::kQueueFull, what_, std::to_string(queue_.size()) + " that wait",
+                        "at most " + std::to_string(waiting_max_), kRetryMs},
+                       "too many " + what_ + " wait for a thread");
     }
     queue_.push_back({std::move(interrupt), std::move(work)});
   }

@@ -7,6 +7,7 @@
 #include <deque>
 #include <functional>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -17,8 +18,8 @@ namespace rlk::server {
 
 class WorkPool {
  public:
-  // At most `waiting_max` pieces of work wait beside those that run.
-  WorkPool(int threads, int64_t waiting_max);
+  // At most `waiting_max` pieces of work wait beside those that run; `what` names them in errors.
+  WorkPool(int threads, int64_t waiting_max, std::string what);
   // Finishes what waits.
   ~WorkPool();
   WorkPool(const WorkPool&) = delete;
@@ -38,6 +39,7 @@ class WorkPool {
   void Work();
 
   const int64_t waiting_max_;
+  const std::string what_;
   std::mutex mutex_;
   std::condition_variable ready_;
   std::deque<Item> queue_;  // guarded by mutex_

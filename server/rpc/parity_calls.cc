@@ -1,35 +1,12 @@
 #include "server/rpc/parity_calls.h"
 
-#include <chrono>
-#include <optional>
-#include <string>
+#include <utility>
 
 #include "kernels/core/status.h"
-#include "server/parity/exception_status.h"
 #include "server/rpc/invocation.h"
 #include "server/rpc/session_auth.h"
-#include "server/rpc/status_map.h"
 
 namespace rlk::server {
-namespace {
-
-using std::chrono::steady_clock;
-
-steady_clock::time_point SteadyDeadline(const grpc::CallbackServerContext& context) {
-  const auto left = context.deadline() - std::chrono::system_clock::now();
-  // A client may name a deadline of centuries, which would overflow.
-  constexpr auto kFar = std::chrono::hours(24 * 365);
-  if (left > kFar) return steady_clock::time_point::max();
-  return steady_clock::now() + left;
-}
-
-void Count(const ParityServiceContext& service, const absl::Status& status) {
-  if (status.ok() || !service.on_rejected) return;
-  const std::optional<ErrorDetail> detail = GetErrorDetail(status);
-  service.on_rejected(detail ? detail->reason : Reason::kInternal);
-}
-
-}  // namespace
 
 absl::StatusOr<std::shared_ptr<Session>> EnterParity(const ParityServiceContext& service,
                                                      const IncomingCall& call) {
@@ -43,55 +20,8 @@ absl::StatusOr<std::shared_ptr<Session>> EnterParity(const ParityServiceContext&
 grpc::ServerUnaryReactor* RefuseParity(const ParityServiceContext& service,
                                        grpc::CallbackServerContext* context,
                                        const absl::Status& status) {
-  Count(service, status);
+  CountRefusal(service.pooled(), status);
   return FinishUnary(context, status);
-}
-
-grpc::ServerUnaryReactor* RunOnPool(
-    const ParityServiceContext& service, grpc::CallbackServerContext* context,
-    std::shared_ptr<Session> session, grpc::ByteBuffer* reply,
-    std::function<absl::StatusOr<std::unique_ptr<google::protobuf::Message>>(const Interrupt&)>
-        work) {
-  EchoTraceparent(context);
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  service.counter->Enter();
-  const auto finish = [&service, reactor, session](const absl::Status& status) {
-    Count(service, status);
-    if (session != nullptr) session->LeaveCall();
-    // From here on the reactor and the context may be gone.
-    reactor->Finish(ToGrpcStatus(status));
-    service.counter->Leave();
-  };
-  const Interrupt interrupt = {SteadyDeadline(*context),
-                               [context, session] {
-                                 return context->IsCancelled() ||
-                                        (session != nullptr && session->ended());
-                               },
-                               service.ending};
-  const absl::Status taken =
-      service.pool->Submit(interrupt, [&service, finish, reply, work = std::move(work)](
-                                          const Interrupt& turn, absl::Status status) mutable {
-        if (status.ok()) {
-          try {
-            const auto response = work(turn);
-            status = response.status();
-            if (response.ok()) {
-              FillReply(**response, reply);
-            } else if (service.ending != nullptr && *service.ending) {
-              // Not what a peer or the engine made of it.
-              const absl::Status end = turn.Check();
-              if (!end.ok()) status = end;
-            }
-          } catch (...) {
-            status = StatusOfException();
-          }
-        }
-        // What the call held is given back before the caller hears of the end.
-        work = nullptr;
-        finish(status);
-      });
-  if (!taken.ok()) finish(taken);
-  return reactor;
 }
 
 absl::StatusOr<ParityTensor> TakeTensor(const ParityServiceContext& service,

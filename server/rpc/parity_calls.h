@@ -23,6 +23,7 @@
 #include "server/rpc/byte_buffer.h"
 #include "server/rpc/incoming_call.h"
 #include "server/rpc/parity_service.h"
+#include "server/rpc/pool_call.h"
 #include "server/rpc/unary.h"
 
 namespace rlk::server {
@@ -40,13 +41,6 @@ struct ParityCall {
 // Refuses a call while the server drains, and finds its session, which then counts it.
 absl::StatusOr<std::shared_ptr<Session>> EnterParity(const ParityServiceContext& service,
                                                      const IncomingCall& call);
-
-// Runs `work` on the pool. It gives a message, which becomes the reply.
-grpc::ServerUnaryReactor* RunOnPool(
-    const ParityServiceContext& service, grpc::CallbackServerContext* context,
-    std::shared_ptr<Session> session, grpc::ByteBuffer* reply,
-    std::function<absl::StatusOr<std::unique_ptr<google::protobuf::Message>>(const Interrupt&)>
-        work);
 
 template <typename Request>
 absl::StatusOr<std::shared_ptr<ParityCall<Request>>> DecodeParity(
@@ -78,7 +72,7 @@ grpc::ServerUnaryReactor* HandleParity(
       header_bytes_max.value_or(service.engine->options().limits.header_bytes_max));
   if (!decoded.ok()) return RefuseParity(service, incoming.context, decoded.status());
   const std::shared_ptr<ParityCall<Request>> call = *std::move(decoded);
-  return RunOnPool(service, incoming.context, call->session, reply,
+  return RunOnPool(service.pooled(), incoming.context, call->session, reply,
                    [call, work = std::move(work)](const Interrupt& interrupt)
                        -> absl::StatusOr<std::unique_ptr<google::protobuf::Message>> {
                      call->interrupt = interrupt;

@@ -17,6 +17,7 @@
 #include "server/rpc/call_counter.h"
 #include "server/rpc/gate.h"
 #include "server/rpc/parity_check.h"
+#include "server/rpc/pool_call.h"
 #include "server/sessions/session_table.h"
 #include "server/tensors/tensor_store.h"
 
@@ -42,6 +43,7 @@ struct ParityServiceContext {
   // What checks need besides.
   ParityCheckContext checks;
 
+  PoolContext pooled() const { return {pool, counter, ending, on_rejected}; }
   ComparisonContext comparison() const { return {&engine->tolerance(), nullptr}; }
 };
 

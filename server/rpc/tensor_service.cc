@@ -1,9 +1,6 @@
 #include "server/rpc/tensor_service.h"
 
-#include <condition_variable>
-#include <deque>
-#include <mutex>
-#include <thread>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -23,52 +20,6 @@ namespace {
 
 constexpr int32_t kPageMax = 256;
 constexpr int kHandlesMax = 256;
-constexpr size_t kLoadsMax = 16;
-
-// Reads files on a thread of its own: a disk may take its time, and gRPC's threads may not.
-class LoadThread {
- public:
-  LoadThread() : thread_([this] { Work(); }) {}
-  ~LoadThread() {
-    {
-      const std::lock_guard lock(mutex_);
-      stopping_ = true;
-    }
-    ready_.notify_all();
-    thread_.join();
-  }
-
-  // False where too many wait.
-  bool Submit(std::function<void()> work) {
-    {
-      const std::lock_guard lock(mutex_);
-      if (queue_.size() >= kLoadsMax) return false;
-      queue_.push_back(std::move(work));
-    }
-    ready_.notify_one();
-    return true;
-  }
-
- private:
-  void Work() {
-    std::unique_lock lock(mutex_);
-    for (;;) {
-      ready_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
-      if (queue_.empty()) return;
-      const std::function<void()> work = std::move(queue_.front());
-      queue_.pop_front();
-      lock.unlock();
-      work();
-      lock.lock();
-    }
-  }
-
-  std::mutex mutex_;
-  std::condition_variable ready_;
-  std::deque<std::function<void()>> queue_;  // guarded by mutex_
-  bool stopping_ = false;                    // guarded by mutex_
-  std::thread thread_;
-};
 
 class TensorService final : public RawService {
  public:
@@ -107,24 +58,22 @@ class TensorService final : public RawService {
              });
   }
 
+  // A disk may take its time, and gRPC's threads may not.
   grpc::ServerUnaryReactor* LoadTensors(const IncomingCall& call, const grpc::ByteBuffer& request,
                                         grpc::ByteBuffer* reply) {
     absl::StatusOr<Loading> loading = CheckLoad(call, request);
-    if (!loading.ok()) return FinishUnary(call.context, loading.status());
-    EchoTraceparent(call.context);
-    grpc::ServerUnaryReactor* reactor = call.context->DefaultReactor();
-    context_.counter->Enter();
-    const bool taken = loads_.Submit([this, reactor, reply, loading = *std::move(loading)] {
-      const auto response = Load(loading);
-      if (response.ok()) FillReply(*response, reply);
-      reactor->Finish(ToGrpcStatus(response.status()));
-      context_.counter->Leave();
-    });
-    if (!taken) {
-      context_.counter->Leave();
-      reactor->Finish(ToGrpcStatus(TooManyLoads()));
+    if (!loading.ok()) {
+      CountRefusal(context_.pooled(), loading.status());
+      return FinishUnary(call.context, loading.status());
     }
-    return reactor;
+    std::shared_ptr<Session> session = loading->session;
+    return RunOnPool(context_.pooled(), call.context, std::move(session), reply,
+                     [this, loading = *std::move(loading)](const Interrupt& interrupt)
+                         -> absl::StatusOr<std::unique_ptr<google::protobuf::Message>> {
+                       RLK_ASSIGN_OR_RETURN(rlk::v1::LoadTensorsResponse response,
+                                            Load(loading, interrupt));
+                       return std::make_unique<rlk::v1::LoadTensorsResponse>(std::move(response));
+                     });
   }
 
   struct Loading {
@@ -142,12 +91,6 @@ class TensorService final : public RawService {
   }
 
   const Limits& limits() const { return context_.engine->options().limits; }
-
-  static absl::Status TooManyLoads() {
-    return MakeError(absl::StatusCode::kResourceExhausted,
-                     {Reason::kQueueFull, {}, std::to_string(kLoadsMax) + " loads", {}, 1000},
-                     "too many files wait to be loaded");
-  }
 
   absl::StatusOr<rlk::v1::FindTensorResponse> Find(const IncomingCall& call,
                                                    const grpc::ByteBuffer& bytes) {
@@ -222,7 +165,12 @@ class TensorService final : public RawService {
                            "at most " + std::to_string(kHandlesMax), "the list is too long");
   }
 
+  // The session has then counted the call.
   absl::StatusOr<Loading> CheckLoad(const IncomingCall& call, const grpc::ByteBuffer& bytes) {
+    if (!context_.engine->serving()) {
+      return MakeError(absl::StatusCode::kUnavailable, {Reason::kDraining, {}, {}, {}},
+                       "the server is shutting down");
+    }
     RLK_ASSIGN_OR_RETURN(auto entered, Enter<rlk::v1::LoadTensorsRequest>(call, bytes));
     Loading loading{std::move(entered.first), std::move(entered.second), {}};
     const rlk::v1::LoadTensorsRequest& request = loading.request;
@@ -244,10 +192,13 @@ class TensorService final : public RawService {
       tensor.path = expected.path();
     }
     RLK_RETURN_IF_ERROR(wire::CheckText("synthetic", request.synthetic(), limits()));
+    RLK_ASSIGN_OR_RETURN(loading.session,
+                         EnterSession(call, *context_.sessions, limits().session_calls_max));
     return loading;
   }
 
-  absl::StatusOr<rlk::v1::LoadTensorsResponse> Load(const Loading& loading) {
+  absl::StatusOr<rlk::v1::LoadTensorsResponse> Load(const Loading& loading,
+                                                    const Interrupt& interrupt) {
     const rlk::v1::LoadTensorsRequest& request = loading.request;
     RLK_ASSIGN_OR_RETURN(const std::vector<TensorInfo> infos,
                          LoadWeights({.root = context_.weights_root,
@@ -255,7 +206,8 @@ class TensorService final : public RawService {
                                       .manifest = loading.manifest,
                                       .synthetic = request.synthetic(),
                                       .device_uuid = request.device_uuid(),
-                                      .lease_ms = request.lease_ms()},
+                                      .lease_ms = request.lease_ms(),
+                                      .check = [&interrupt] { return interrupt.Check(); }},
                                      loading.session, *context_.store));
     rlk::v1::LoadTensorsResponse response;
     for (const TensorInfo& info : infos) FillDescription(info, *response.add_tensors());
@@ -263,7 +215,6 @@ class TensorService final : public RawService {
   }
 
   const TensorServiceContext& context_;
-  LoadThread loads_;
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <grpcpp/impl/codegen/service_type.h>
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -12,6 +13,7 @@
 #include "server/log/log.h"
 #include "server/rpc/call_counter.h"
 #include "server/rpc/gate.h"
+#include "server/rpc/pool_call.h"
 #include "server/sessions/session_table.h"
 #include "server/tensors/tensor_store.h"
 
@@ -31,6 +33,12 @@ struct TensorServiceContext {
   std::function<void(Reason reason)> on_rejected;
   // Files may be loaded from under it; empty for none.
   std::string weights_root;
+  // Reads them.
+  WorkPool* loads = nullptr;
+  // True where calls in flight are to end. May be null.
+  const std::atomic<bool>* ending = nullptr;
+
+  PoolContext pooled() const { return {loads, counter, ending, on_rejected}; }
 };
 
 // `context` and `gate` outlive the service.

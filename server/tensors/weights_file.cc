@@ -71,7 +71,12 @@ absl::StatusOr<std::vector<OpenFile>> OpenFiles(const WeightsLoad& load) {
   return files;
 }
 
+absl::Status GoOn(const WeightsLoad& load) {
+  return load.check == nullptr ? absl::OkStatus() : load.check();
+}
+
 absl::Status CheckFile(const WeightsLoad& load, OpenFile& open) {
+  RLK_RETURN_IF_ERROR(GoOn(load));
   std::vector<const ExpectedTensor*> expected;
   for (const size_t place : open.places) expected.push_back(&load.manifest[place]);
   RLK_ASSIGN_OR_RETURN(open.content, open.file.Check(expected));
@@ -79,11 +84,13 @@ absl::Status CheckFile(const WeightsLoad& load, OpenFile& open) {
   return SyntheticMismatch(open.file.path(), open.content.synthetic, load.synthetic);
 }
 
-absl::StatusOr<TensorInfo> LoadOne(const SafetensorsFile& file, const ExpectedTensor& expected,
-                                   const FileTensor& tensor, TensorUpload& upload) {
+absl::StatusOr<TensorInfo> LoadOne(const WeightsLoad& load, const SafetensorsFile& file,
+                                   const ExpectedTensor& expected, const FileTensor& tensor,
+                                   TensorUpload& upload) {
   Sha256 sha256;
   std::vector<std::byte> buffer(kReadBytes);
   for (int64_t at = tensor.begin; at < tensor.end;) {
+    RLK_RETURN_IF_ERROR(GoOn(load));
     const std::span<std::byte> part(buffer.data(),
                                     std::min(kReadBytes, static_cast<size_t>(tensor.end - at)));
     if (!file.Read(at, part)) return NotSafetensors(file.path(), "it ends in " + expected.key);
@@ -112,7 +119,8 @@ absl::Status LoadFile(const WeightsLoad& load, const OpenFile& open,
                                                   .label = expected.key,
                                                   .lease_ms = load.lease_ms,
                                                   .synthetic = open.content.synthetic}));
-    RLK_ASSIGN_OR_RETURN(loaded[open.places[i]], LoadOne(open.file, expected, tensor, *upload));
+    RLK_ASSIGN_OR_RETURN(loaded[open.places[i]],
+                         LoadOne(load, open.file, expected, tensor, *upload));
   }
   return absl::OkStatus();
 }
@@ -129,6 +137,8 @@ absl::StatusOr<std::vector<TensorInfo>> LoadWeights(
   for (const OpenFile& open : files) {
     if (status.ok()) status = LoadFile(load, open, principal, store, loaded);
   }
+  // Nobody would know of tensors whose caller has gone.
+  if (status.ok()) status = GoOn(load);
   std::vector<TensorInfo> infos;
   for (std::optional<TensorInfo>& info : loaded) {
     if (!info) continue;

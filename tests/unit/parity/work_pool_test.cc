@@ -16,7 +16,7 @@ TEST(WorkPool, RefusesWhatIsTooMuchAndRunsTheRest) {
   std::shared_future<void> held = release.get_future().share();
   std::atomic<int> ran{0};
   {
-    WorkPool pool(1, 2);
+    WorkPool pool(1, 2, "checks");
     const auto count = [&ran](const Interrupt&, absl::Status status) {
       EXPECT_TRUE(status.ok());
       ++ran;
@@ -33,6 +33,7 @@ TEST(WorkPool, RefusesWhatIsTooMuchAndRunsTheRest) {
     const absl::Status full = pool.Submit({}, count);
     EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
     EXPECT_EQ(GetErrorDetail(full)->reason, Reason::kQueueFull);
+    EXPECT_EQ(GetErrorDetail(full)->field, "checks");
     EXPECT_GT(GetErrorDetail(full)->retry_after_ms, 0);
     release.set_value();
   }
@@ -43,7 +44,7 @@ TEST(WorkPool, SaysWhoseTurnComesTooLate) {
   std::promise<absl::Status> late, gone, ended;
   const std::atomic<bool> ending = true;
   {
-    WorkPool pool(2, 8);
+    WorkPool pool(2, 8, "checks");
     Interrupt interrupt;
     interrupt.deadline = std::chrono::steady_clock::time_point::min();
     ASSERT_TRUE(

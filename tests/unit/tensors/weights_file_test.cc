@@ -207,6 +207,36 @@ TEST_F(WeightsFileTest, OneBadFileLeavesNothingOfTheOthers) {
   }
 }
 
+// Wherever it is told to, a load stops and leaves nothing.
+TEST_F(WeightsFileTest, StopsWhereNobodyWaitsAnyMore) {
+  const auto manifest = WriteShards();
+  int asked = 0, stop_at = 0;
+  const auto load = [&] {
+    asked = 0;
+    return LoadWeights({.root = (base_ / "root").string(),
+                        .path = "",
+                        .manifest = manifest,
+                        .synthetic = "seed 7",
+                        .device_uuid = h_.host->info().uuid,
+                        .check = [&]() -> absl::Status {
+                          return ++asked == stop_at ? absl::CancelledError("gone")
+                                                    : absl::OkStatus();
+                        }},
+                       owner_, *h_.store);
+  };
+  ASSERT_TRUE(load().ok());
+  const int times = asked;
+  // Two files, two tensors of one piece each, and the end.
+  EXPECT_EQ(times, 5);
+  owner_ = NewPrincipal();
+  const int64_t before = h_.store->usage().tensors;
+  for (stop_at = 1; stop_at <= times; ++stop_at) {
+    EXPECT_EQ(load().status().code(), absl::StatusCode::kCancelled) << stop_at;
+    EXPECT_EQ(asked, stop_at);
+    EXPECT_EQ(h_.store->usage().tensors, before) << stop_at;
+  }
+}
+
 TEST_F(WeightsFileTest, OpensNothingOutsideItsRoot) {
   Write("secret.safetensors", Safetensors(kHeader, data_));
   fs::create_symlink(base_ / "secret.safetensors", base_ / "root/link.safetensors");
