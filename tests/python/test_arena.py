@@ -228,6 +228,41 @@ def test_a_slower_way_than_was_promised_is_told(small_server):
         assert result.report.transports == ("resident",) and result.y.shape == x.shape
 
 
+def test_an_arena_without_room_is_not_lost_and_not_an_error(server):
+    """As when a call was given up whose inputs the server still reads."""
+    x = np.random.default_rng(5).normal(0, 30, (1000, 1000)).astype(np.float32)
+    with rlk.connect(server.unix, timeout=60) as client:
+        shared = client.call(FORWARD, x=x)
+        (idle,) = client._staging._idle
+        for _ in range(3):
+            taken = idle.empty(idle.nbytes - MIB, "u8")
+            with pytest.warns(rlk.SlowerTransportWarning, match="no room"):
+                streamed = client.call(FORWARD, x=x)
+            assert "host_arena" not in streamed.report.transports
+            assert streamed.y.tobytes() == shared.y.tobytes()
+            del taken
+            assert "host_arena" in client.call(FORWARD, x=x).report.transports
+        assert client._staging._idle == [idle]
+
+
+def test_a_copy_that_is_interrupted_leaves_its_arena(server, monkeypatch):
+    x = np.zeros((1000, 1000), np.float32)
+    with rlk.connect(server.unix, timeout=60) as client:
+        client.call(FORWARD, x=x)
+        idle = list(client._staging._idle)
+        with monkeypatch.context() as patch:
+
+            def interrupt(*_):
+                raise KeyboardInterrupt
+
+            patch.setattr("rlk._staging.np.copyto", interrupt)
+            for _ in range(3):
+                with pytest.raises(KeyboardInterrupt):
+                    client.call(FORWARD, x=x)
+        assert client._staging._idle == idle
+        assert "host_arena" in client.call(FORWARD, x=x).report.transports
+
+
 def test_torch_tensors_of_the_same_memory_go_by_their_place(client):
     torch = pytest.importorskip("torch")
     x = client.arena(MIB).empty((64, 100), "f32")

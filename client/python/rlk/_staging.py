@@ -105,7 +105,16 @@ class Staging:
             place = client._arenas.find(array)
             return place._replace(torch_device=source.torch_device)
 
-        return Staged({name: moved(value) for name, value in arguments.items()}, arena, arrays)
+        try:
+            return Staged({name: moved(value) for name, value in arguments.items()}, arena, arrays)
+        except ResourceExhaustedError as error:
+            # A call that was given up still reads what was staged for it.
+            self.give_back(Staged({}, arena, arrays))
+            _tell(error)
+            return None
+        except BaseException:
+            self.give_back(Staged({}, arena, arrays))
+            raise
 
     def give_back(self, staged: Staged) -> None:
         """The call is done."""
