@@ -122,6 +122,31 @@ def test_refuses_outputs_that_lie_elsewhere(client):
     assert error.value.reason == "DEVICE_NOT_FOUND"
 
 
+@pytest.mark.parametrize(
+    "shape", [-1, (-1, -1), (-2, -3), 2**70, (2**40, 2**40), 1.5, (1.5,), "ab", None]
+)
+def test_refuses_shapes_that_are_none(client, shape):
+    arena = client.arena(MIB)
+    with pytest.raises(rlk.InvalidArgumentError) as error:
+        arena.empty(shape)
+    assert error.value.reason == "SHAPE_MISMATCH" and error.value.field == "shape"
+    assert arena.empty(MIB, "u8").shape == (MIB,), "nothing of it was taken"
+
+
+@pytest.mark.parametrize("shape", [(0, 2**62), (2**62, 0)])
+def test_empty_arrays_are_bounded_as_numpys(client, shape):
+    with pytest.raises(rlk.InvalidArgumentError):
+        client.arena(MIB).empty(shape)
+    assert client.arena(MIB).empty((0, 2**40)).shape == (0, 2**40)
+
+
+@pytest.mark.parametrize("nbytes", [0, -1, 2**63, 2**70, 1.5, "4", None, 2**62])
+def test_refuses_sizes_that_are_none(client, nbytes):
+    with pytest.raises(rlk.InvalidArgumentError) as error:
+        client.arena(nbytes)
+    assert error.value.reason == "LIMIT_EXCEEDED" and error.value.field == "bytes"
+
+
 def test_arenas_need_the_side_socket(server):
     with rlk.connect(server.tcp) as client:
         with pytest.raises(rlk.FailedPreconditionError) as error:

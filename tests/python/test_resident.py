@@ -117,6 +117,52 @@ def test_a_tensor_that_is_shared_ends_with_no_lease(client):
     assert client.tensors() == ()
 
 
+@pytest.mark.parametrize("lease", [0, -1, 1e300, float("nan"), float("inf"), "5", [1]])
+def test_refuses_leases_that_are_none(server, client, lease):
+    with pytest.raises(rlk.InvalidArgumentError) as error:
+        client.put(np.zeros(1, np.float32), lease=lease)
+    assert error.value.reason == "LIMIT_EXCEEDED" and error.value.field == "lease"
+    with rlk.connect(server.tcp, session_lease=lease, timeout=60) as other:
+        with pytest.raises(rlk.InvalidArgumentError) as error:
+            other.session()
+    assert error.value.field == "lease"
+
+
+def test_a_short_lease_is_not_an_endless_one(client):
+    x = client.put(np.zeros(1, np.float32), lease=1e-9)
+    with pytest.raises(rlk.NotFoundError):
+        while True:  # its lease of a millisecond passes
+            x.get()
+
+
+@pytest.mark.parametrize(
+    "expected",
+    [{}, {"dtype": "f32"}, {"dtype": "f32", "shape": (2**70,), "sha256": ""}, {"shape": 1}, None],
+)
+def test_refuses_manifests_that_are_none(client, expected):
+    with pytest.raises(rlk.InvalidArgumentError) as error:
+        client.load("a.safetensors", {"w": expected})
+    assert error.value.reason == "MALFORMED_MESSAGE" and error.value.field == "manifest[w]"
+
+
+def test_what_a_progress_function_raises_is_raised(client):
+    class Stop(Exception):
+        pass
+
+    def stop(done, total):
+        raise Stop(done)
+
+    x = np.zeros(3 << 18, np.float32)
+    with pytest.raises(Stop, match=str(1 << 20)):
+        client.put(x, progress=stop)
+    kept = client.put(x)
+    with pytest.raises(Stop, match=str(1 << 20)):
+        kept.get(progress=stop)
+    client.release(kept)
+    while client.tensors():  # what was sent of the first goes with its stream
+        pass
+
+
 def test_progress_counts_up_to_all(client):
     x = np.zeros((5 << 20) // 2 + 3, np.float16)
     up, down = [], []

@@ -6,11 +6,14 @@ import os
 import threading
 from typing import Any, Callable, List, Optional, Tuple
 
+import numpy as np
+
 from rlk._channel import Route, names_several
 from rlk._proto import session_pb2
 from rlk._side import SideConnection
 from rlk.errors import (
     FailedPreconditionError,
+    InvalidArgumentError,
     ResourceExhaustedError,
     RlkError,
     UnavailableError,
@@ -18,6 +21,8 @@ from rlk.errors import (
 
 SERVICE = "/rlk.v1.SessionService/"
 KEY = "rlk-session"
+# What fits in a message; servers allow far less.
+_LEASE_SECONDS_MAX = 1e12
 
 # (rpc, request message, response class) -> response
 Call = Callable[[str, Any, Any], Any]
@@ -44,9 +49,25 @@ def check_one_server(address: str) -> None:
         )
 
 
+def lease_ms(lease: Optional[float]) -> int:
+    """Milliseconds of a lease in seconds; 0 for None. InvalidArgumentError for what is no lease."""
+    if lease is None:
+        return 0
+    # Also where it is NaN, or no number at all.
+    if isinstance(lease, (int, float, np.number)) and 0 < lease < _LEASE_SECONDS_MAX:
+        return max(round(float(lease) * 1000), 1)
+    raise InvalidArgumentError(
+        f"lease: {lease!r} is no lease; allowed: seconds above 0, None",
+        reason="LIMIT_EXCEEDED",
+        field="lease",
+        value=repr(lease),
+        allowed="seconds above 0, None",
+    )
+
+
 def open_request(lease: Optional[float]) -> session_pb2.OpenSessionRequest:
     """The request for a session with a lease of so many seconds; None takes the server's."""
-    return session_pb2.OpenSessionRequest(lease_ms=0 if lease is None else round(lease * 1000))
+    return session_pb2.OpenSessionRequest(lease_ms=lease_ms(lease))
 
 
 def open_beside(address: str) -> Optional[Tuple[SideConnection, str]]:

@@ -18,6 +18,7 @@ from typing import (
 from rlk import _codec, _session, _staging, resident
 from rlk._proto import tensor_service_pb2 as tensor_pb2
 from rlk.arena import Arena, Arenas
+from rlk.errors import InvalidArgumentError, RlkError
 from rlk.options import check_timeout
 
 
@@ -122,12 +123,17 @@ class TensorCalls:
                 yield tensor_pb2.UploadRequest(digest=digest).SerializeToString()
 
         stub = self._channel.stream_unary(resident.SERVICE + "Upload")
-        with self._errors():
-            data = stub(
-                parts(),
-                timeout=check_timeout(self.timeout if timeout is None else timeout),
-                metadata=self._session.metadata(),
-            )
+        try:
+            with self._errors():
+                data = stub(
+                    parts(),
+                    timeout=check_timeout(self.timeout if timeout is None else timeout),
+                    metadata=self._session.metadata(),
+                )
+        except RlkError:
+            if ready.raised:
+                raise ready.raised[0] from None
+            raise
         response = tensor_pb2.UploadResponse.FromString(data)
         return resident.from_description(self, response.tensor, place)
 
@@ -201,13 +207,24 @@ class TensorCalls:
             path=path, device_uuid=device_uuid or "", synthetic=synthetic
         )
         for key, expected in manifest.items():
-            entry = request.manifest.add(
-                key=key,
-                shape=expected["shape"],
-                sha256=expected["sha256"],
-                path=expected.get("path", ""),
-            )
-            number: Any = _codec.dtype_number(f"manifest[{key}].dtype", expected["dtype"])
+            try:
+                entry = request.manifest.add(
+                    key=key,
+                    shape=expected["shape"],
+                    sha256=expected["sha256"],
+                    path=expected.get("path", ""),
+                )
+                dtype = expected["dtype"]
+            except (AttributeError, KeyError, TypeError, ValueError) as error:
+                allowed = "dtype, shape, sha256, and path where it lies in another file"
+                raise InvalidArgumentError(
+                    f"manifest[{key}]: {error!r}; allowed: {allowed}",
+                    reason="MALFORMED_MESSAGE",
+                    field=f"manifest[{key}]",
+                    value=repr(expected),
+                    allowed=allowed,
+                ) from None
+            number: Any = _codec.dtype_number(f"manifest[{key}].dtype", dtype)
             entry.dtype = number
         response = self._message_call(
             resident.SERVICE + "LoadTensors", request, tensor_pb2.LoadTensorsResponse

@@ -181,7 +181,7 @@ class AsyncClient:
                 parts(), timeout=check_timeout(self.timeout), metadata=self._metadata()
             )
         except grpc.RpcError as error:
-            raise from_rpc_error(error) from None
+            raise (ready.raised or [from_rpc_error(error)])[0] from None
         response = tensor_pb2.UploadResponse.FromString(data)
         return resident.from_description(self, response.tensor, ready.source.torch_device)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import mmap
+import operator
 import os
 import threading
 import weakref
@@ -60,6 +62,44 @@ class _DeviceSlot:
         }
 
 
+def _no_shape(shape: Any, allowed: str) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"shape: {shape!r} cannot lie in the arena; allowed: {allowed}",
+        reason="SHAPE_MISMATCH",
+        field="shape",
+        value=repr(shape),
+        allowed=allowed,
+    )
+
+
+def _sizes(shape: Any) -> Tuple[int, ...]:
+    try:
+        items = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
+        sizes = tuple(operator.index(size) for size in items)
+    except TypeError:
+        sizes = (-1,)
+    if any(size < 0 for size in sizes):
+        raise _no_shape(shape, "integers of at least 0")
+    return sizes
+
+
+def _check_size(nbytes: Any) -> int:
+    try:
+        size = operator.index(nbytes)
+    except TypeError:
+        size = 0
+    if not 0 < size < 1 << 63:
+        allowed = "an integer from 1 on that fits in 63 bits"
+        raise InvalidArgumentError(
+            f"bytes: {nbytes!r} is no size of an arena; allowed: {allowed}",
+            reason="LIMIT_EXCEEDED",
+            field="bytes",
+            value=repr(nbytes),
+            allowed=allowed,
+        )
+    return size
+
+
 class Arena:
     """Shared memory. Made by :meth:`rlk.Client.arena`; it ends with the client, or ``close``.
 
@@ -89,7 +129,7 @@ class Arena:
             )
         request = session_pb2.SideRequest()
         request.open_arena.kind = KINDS[kind]  # type: ignore[assignment]
-        request.open_arena.bytes = nbytes
+        request.open_arena.bytes = _check_size(nbytes)
         request.open_arena.device_uuid = device_uuid
         reply, descriptor = side.ask(request)
         if descriptor is None or reply.WhichOneof("reply") != "open_arena":
@@ -173,9 +213,10 @@ class Arena:
             A numpy array, writable for kind "input"; for kind "device" a torch tensor.
 
         Raises:
+            InvalidArgumentError: the sizes or the dtype are none, or never fit.
             ResourceExhaustedError: no free place is large enough.
         """
-        sizes = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
+        sizes = _sizes(shape)
         number = _dtypes.parse(dtype)
         element = None if number is None else _dtypes.to_numpy(number)
         if number is None or element is None:
@@ -187,9 +228,10 @@ class Arena:
                 value=repr(dtype),
                 allowed=allowed,
             )
-        nbytes = element.itemsize
-        for size in sizes:
-            nbytes *= int(size)
+        nbytes = math.prod(sizes) * element.itemsize
+        # Of empty arrays numpy bounds the other sizes, too.
+        if math.prod(max(size, 1) for size in sizes) * element.itemsize >= 1 << 63:
+            raise _no_shape(shape, "sizes whose bytes fit in 63 bits")
         slot = self._take(nbytes)
         if self._device is not None:
             return self._torch_tensor(slot, number, sizes, nbytes)

@@ -6,7 +6,7 @@ from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence
 
 import numpy as np
 
-from rlk import _digest, _dtypes, _tensors
+from rlk import _digest, _dtypes, _session, _tensors
 from rlk._proto import tensor_pb2, tensor_service_pb2
 from rlk.errors import DataLossError, FailedPreconditionError, InternalError, InvalidArgumentError
 
@@ -133,6 +133,8 @@ class Upload(NamedTuple):
     data: memoryview
     source: _tensors.Source
     progress: Optional[Progress]
+    # What the progress function raised: gRPC runs it elsewhere, and says only that something did.
+    raised: List[BaseException]
 
     def digest(self) -> str:
         return _digest._digest_bytes(self.source.dtype, self.source.shape, self.data)
@@ -146,7 +148,11 @@ class Upload(NamedTuple):
             chunk = self.data[at : at + CHUNK_BYTES]
             yield b"".join((_chunk_prefix(len(chunk)), chunk))
             if self.progress is not None:
-                self.progress(min(at + CHUNK_BYTES, total), total)
+                try:
+                    self.progress(min(at + CHUNK_BYTES, total), total)
+                except BaseException as error:
+                    self.raised.append(error)
+                    raise
 
 
 def _chunk_prefix(size: int) -> bytes:
@@ -172,10 +178,10 @@ def upload(
         shape=source.shape,
         device_uuid=device_uuid or "",
         label=label,
-        lease_ms=0 if lease is None else round(lease * 1000),
+        lease_ms=_session.lease_ms(lease),
     )
     header.dtype = source.dtype  # type: ignore[assignment]
-    return Upload(header, source.contiguous_bytes(), source, progress)
+    return Upload(header, source.contiguous_bytes(), source, progress, [])
 
 
 class Download:
