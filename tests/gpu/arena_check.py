@@ -303,6 +303,18 @@ def check_leaks(server: server_check.Server, address: str) -> int:
     return calls
 
 
+def check_load(folder: str, server: server_check.Server, address: str) -> None:
+    """Many clients at once, in every way that tensors travel."""
+    done = subprocess.run([os.path.join(folder, "rlk"), "bench", "load", "--server", address, "--json",
+                           "--mix", "device_arena=2,host_arena=1,resident=1,small=1",
+                           "--calls", "4000", "--clients", "8"],
+                          capture_output=True, text=True, timeout=100, check=False)
+    if done.returncode != 0:
+        raise SystemExit(f"rlk bench load: {done.stdout[-2000:]}{done.stderr}")
+    await_series(server, "rlk_sessions", 0)
+    print("ok  4000 calls of 8 clients, in arenas, on resident tensors and inline", flush=True)
+
+
 def floors() -> dict:
     """torch's copies: of the device, and between pinned memory and the device. Seconds."""
     import torch
@@ -430,6 +442,7 @@ def prove(server: server_check.Server, address: str, options) -> dict:
     check_hostile(server, address)
     check_kill(server, address, options.python)
     calls = check_leaks(server, address)
+    check_load(options.bin, server, address)
     return {"tensors": checked, "calls": calls}
 
 
