@@ -34,6 +34,14 @@ bool ReplyWasTooLarge(const absl::Status& status) {
   return detail && detail->reason == Reason::kMessageTooLarge && detail->field == "reply";
 }
 
+// The server may go on with a call that ended so here.
+bool MayRun(const absl::Status& status) {
+  if (status.ok()) return false;
+  const bool given_up =
+      absl::IsDeadlineExceeded(status) || absl::IsCancelled(status) || absl::IsUnavailable(status);
+  return given_up || !GetErrorDetail(status);
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> Client::Session() const { return impl_->session->Require(); }
@@ -243,8 +251,12 @@ absl::StatusOr<CallResult> Client::CallLarge(const wire::MethodBinding& method,
                                              const CallRequest& request) const {
   CallRequest smaller = request;
   std::string problem;
-  RLK_ASSIGN_OR_RETURN(const auto staged, impl_->staging->Stage(*this, smaller, &problem));
-  if (staged) return CallInline(method, smaller);
+  RLK_ASSIGN_OR_RETURN(auto staged, impl_->staging->Stage(*this, smaller, &problem));
+  if (staged) {
+    absl::StatusOr<CallResult> result = CallInline(method, smaller);
+    if (MayRun(result.status())) staged->Discard();
+    return result;
+  }
   UploadedInputs uploaded(*this);
   RLK_RETURN_IF_ERROR(uploaded.Upload(smaller.inputs, smaller.timeout));
   absl::StatusOr<CallResult> result = CallInline(method, smaller);

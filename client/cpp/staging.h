@@ -25,6 +25,8 @@ class Staging {
     Use& operator=(Use&&) = delete;
     ~Use();
     const ArenaSlot& slot() const { return slot_; }
+    // The server may still read it: nothing else is ever staged there.
+    void Discard() { staging_ = nullptr; }
 
    private:
     Staging* staging_;

@@ -1,11 +1,17 @@
 // Arenas of this host by the C++ client: bits, captures, references, bounds.
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <functional>
+#include <future>
+#include <memory>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "kernels/digest/digest.h"
 #include "tests/integration/arena_fixture.h"
+#include "tests/support/fake_device.h"
 #include "tests/support/fake_gpu.h"
 
 namespace rlk::test {
@@ -227,6 +233,47 @@ TEST_F(ArenaTest, LargeInputsGoThroughSharedMemoryUnseen) {
   }
   EXPECT_EQ(SeriesValue(Scrape(server_->metrics()), "rlk_arena_bytes"), 16 * kMiB);
   EXPECT_TRUE(near.ListTensors()->empty());
+}
+
+// A call that was given up goes on, with the inputs that it was given.
+TEST_F(ArenaTest, NothingIsStagedWhereACallThatWasGivenUpReads) {
+  server_.reset();
+  const auto control = std::make_shared<FakeControl>();
+  server::Options options = TestOptions();
+  options.unix_path = dir_.File("socket");
+  server::ServerHooks hooks;
+  hooks.devices.push_back(
+      MakeFakeDevice(control, {.kind = DeviceKind::kHost, .compute_capability = 0}));
+  server_.emplace(options, std::move(hooks));
+  const Client client = *Client::Connect(address());
+  constexpr int64_t kElements = kMiB;
+  const auto request = [](float value, std::vector<float>& x) {
+    x.assign(kElements, value);
+    CallRequest call{.method = "final_logit_softcap.forward"};
+    call.inputs = {{"x", {.dtype = DType::kF32, .shape = {kElements}, .data = x.data()}}};
+    return call;
+  };
+  const Arena out = *client.OpenArena(ArenaKind::kHostOutput, kElements * sizeof(float));
+  const ArenaSlot y = *out.Take(kElements * sizeof(float));
+  std::vector<float> first, second;
+  CallRequest given_up = request(1, first);
+  Place("y", y.place(), given_up);
+  control->Hold();
+  // Given up after it was launched, however long that takes here.
+  for (int64_t ms = 50; control->arrivals(FakePoint::kLaunch) == 0; ms *= 2) {
+    given_up.timeout = std::chrono::milliseconds(ms);
+    EXPECT_FALSE(client.Call(given_up).ok());
+  }
+  auto next = std::async(std::launch::async, [&] { return client.Call(request(2, second)); });
+  control->AwaitArrivals(FakePoint::kLaunch, 2);
+  control->Release();
+  const auto result = next.get();
+  ASSERT_TRUE(result.ok()) << result.status();
+  AwaitSeries(*server_, "rlk_inflight_requests", 0);
+  const auto* const written = reinterpret_cast<const float*>(y.bytes().data());
+  EXPECT_NEAR(written[0], 1, 0.01);
+  EXPECT_NEAR(written[kElements - 1], 1, 0.01);
+  EXPECT_NEAR(result->Output("y")->as<float>()[0], 2, 0.01);
 }
 
 // A client that cannot map what it was given says why, and gives it back.
