@@ -1,4 +1,6 @@
 // grad_weight for few rows, at the rate at which it can be written, and grad_bias.
+#include <algorithm>
+
 #include "kernels/core/status.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/stream.h"
@@ -10,20 +12,31 @@ namespace rlk::linear {
 namespace {
 
 constexpr int kRowsMax = 8;
-constexpr int kOutputs = 64;  // of a block
-constexpr unsigned kThreadsMax = 192;
-
+constexpr int kOutputs = 32;  // whose gradients are staged together
+// Plain outputs: a block a multiprocessor has all columns of AdaLN. Others wait for their carries,
+// which more and smaller blocks hide.
+template <bool kPlain>
+constexpr unsigned kThreadsMax = kPlain ? 352 : 192;
+template <int kRows, bool kPlain>
+constexpr int kBlocksMin = kPlain      ? 1
+                           : kRows > 6 ? 3
+                                       : 4;
 constexpr int kColumns = 8;  // of a thread
+
+// Sixteen bytes at once; the compiler splits such stores in these loops.
+__device__ __forceinline__ void Store(void* to, const uint4& words) {
+  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(words.x), "r"(words.y),
+               "r"(words.z), "r"(words.w));
+}
 
 // Columns of one output.
 __device__ __forceinline__ void WriteSums(const Bf16BackwardWeight& problem, int64_t at,
                                           const float (&sum)[kColumns]) {
+  const auto bits = [&](int i) { return arith::FloatBits(arith::Canonical(sum[i])); };
   const auto write = [&](float* to) {
 #pragma unroll
     for (int i = 0; i < kColumns; i += 4) {
-      *reinterpret_cast<float4*>(to + i) =
-          make_float4(arith::Canonical(sum[i]), arith::Canonical(sum[i + 1]),
-                      arith::Canonical(sum[i + 2]), arith::Canonical(sum[i + 3]));
+      Store(to + i, make_uint4(bits(i), bits(i + 1), bits(i + 2), bits(i + 3)));
     }
   };
   if (problem.weight_acc != nullptr) write(problem.weight_acc + at);
@@ -32,63 +45,131 @@ __device__ __forceinline__ void WriteSums(const Bf16BackwardWeight& problem, int
     write(static_cast<float*>(problem.grad_weight.data) + at);
     return;
   }
-  *reinterpret_cast<uint4*>(static_cast<uint16_t*>(problem.grad_weight.data) + at) = Pack8(sum);
+  Store(static_cast<uint16_t*>(problem.grad_weight.data) + at, Pack8(sum));
 }
 
+// The gradients of kOutputs outputs, all rows of one of them together.
 template <int kRows>
-__global__ void __launch_bounds__(kThreadsMax, kRows > 6 ? 3 : 4)
-    WeightKernel(Bf16BackwardWeight problem, bool bias) {
-  constexpr int kPadded = (kRows + 3) / 4 * 4;  // so that a channel's values are read together
-  __shared__ __align__(16) float g[kOutputs][kPadded];
-  const int64_t first = int64_t{blockIdx.x} * kOutputs;
-  const int count = static_cast<int>(min(int64_t{kOutputs}, problem.shape.outputs - first));
-  for (int i = static_cast<int>(threadIdx.x); i < kOutputs * kRows;
-       i += static_cast<int>(blockDim.x)) {
-    const int n = i % kOutputs;
-    if (n < count) g[n][i / kOutputs] = Gradient(problem.grad, i / kOutputs, first + n);
+struct StagedGradients {
+  static constexpr int kPadded = (kRows + 3) / 4 * 4;
+  float g[kOutputs][kPadded];
+
+  static __device__ __forceinline__ float Read(const GradientSource& source, int i, int64_t first) {
+    const int64_t channel = first + i % kOutputs;
+    if (i >= kOutputs * kRows || channel >= source.outputs) return 0.0f;
+    return Gradient(source, i / kOutputs, channel);
   }
+  // `ahead`: what Read gave for this thread.
+  __device__ __forceinline__ void Put(const GradientSource& source, int64_t first, float ahead) {
+    int i = static_cast<int>(threadIdx.x);
+    if (i < kOutputs * kRows) g[i % kOutputs][i / kOutputs] = ahead;
+    for (i += static_cast<int>(blockDim.x); i < kOutputs * kRows;
+         i += static_cast<int>(blockDim.x)) {
+      g[i % kOutputs][i / kOutputs] = Read(source, i, first);
+    }
+  }
+  __device__ __forceinline__ void Get(int n, float (&values)[kPadded]) const {
+#pragma unroll
+    for (int t = 0; t < kPadded; t += 4) {
+      const float4 v = *reinterpret_cast<const float4*>(&g[n][t]);
+      values[t] = v.x, values[t + 1] = v.y, values[t + 2] = v.z, values[t + 3] = v.w;
+    }
+  }
+};
+
+// kPlain: no carry, and BF16 alone is written. Then nothing but loads of gradients, chains, casts
+// and stores stands in the loop.
+template <int kRows, bool kPlain>
+__device__ __forceinline__ void WriteOutputs(const Bf16BackwardWeight& problem,
+                                             const StagedGradients<kRows>& staged,
+                                             const float (&x)[kRows][kColumns], int64_t first,
+                                             int count) {
+  uint16_t* to = static_cast<uint16_t*>(problem.grad_weight.data) + first;
+#pragma unroll(kPlain ? 4 : 2)
+  for (int n = 0; n < count; ++n) {
+    float sum[kColumns] = {}, g[StagedGradients<kRows>::kPadded];
+    if (!kPlain && problem.weight_carry != nullptr) {
+#pragma unroll
+      for (int i = 0; i < kColumns; ++i) {
+        sum[i] = problem.weight_carry[first + n * problem.shape.inputs + i];
+      }
+    }
+    staged.Get(n, g);
+#pragma unroll
+    for (int t = 0; t < kRows; ++t) {
+#pragma unroll
+      for (int i = 0; i < kColumns; ++i) sum[i] = arith::Fma(g[t], x[t][i], sum[i]);
+    }
+    if constexpr (kPlain) {
+      Store(to, Pack8(sum));
+      to += problem.shape.inputs;
+    } else {
+      WriteSums(problem, first + n * problem.shape.inputs, sum);
+    }
+  }
+}
+
+// A block keeps its columns of x and takes kOutputs outputs, then those that gridDim.x blocks
+// further on: what the blocks write at a time is one region.
+template <int kRows, bool kPlain>
+__global__ void __launch_bounds__(kThreadsMax<kPlain>, kBlocksMin<kRows, kPlain>)
+    WeightKernel(Bf16BackwardWeight problem, bool bias) {
+  using Staged = StagedGradients<kRows>;
+  __shared__ __align__(16) Staged staged[2];
+  const int thread = static_cast<int>(threadIdx.x);
+  const int64_t outputs = problem.shape.outputs, inputs = problem.shape.inputs;
   const int64_t k = (int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * kColumns;
-  const bool inside = k < problem.shape.inputs;
+  const bool inside = k < inputs;
   float x[kRows][kColumns];
 #pragma unroll
   for (int t = 0; t < kRows; ++t) {
-    if (inside) {
-      Unpack8(__ldg(reinterpret_cast<const uint4*>(problem.x + t * problem.shape.inputs + k)),
-              x[t]);
-    }
+    if (inside) Unpack8(__ldg(reinterpret_cast<const uint4*>(problem.x + t * inputs + k)), x[t]);
   }
-  __syncthreads();
-  if (bias && blockIdx.y == 0) {
-    for (int n = static_cast<int>(threadIdx.x); n < count; n += static_cast<int>(blockDim.x)) {
-      float sum = problem.bias_carry != nullptr ? problem.bias_carry[first + n] : 0.0f;
+  const int64_t hop = int64_t{gridDim.x} * kOutputs;
+  int64_t first = int64_t{blockIdx.x} * kOutputs;
+  float ahead = Staged::Read(problem.grad, thread, first);
+  for (int turn = 0; first < outputs; first += hop, turn ^= 1) {
+    staged[turn].Put(problem.grad, first, ahead);
+    __syncthreads();  // and nobody reads what the next turn overwrites
+    if (first + hop < outputs) ahead = Staged::Read(problem.grad, thread, first + hop);
+    const int count = static_cast<int>(min(int64_t{kOutputs}, outputs - first));
+    if (bias && blockIdx.y == 0 && thread < count) {
+      float sum = problem.bias_carry != nullptr ? problem.bias_carry[first + thread] : 0.0f;
 #pragma unroll
-      for (int t = 0; t < kRows; ++t) sum = arith::Add(sum, g[n][t]);
-      WriteBias(problem, first + n, sum);
+      for (int t = 0; t < kRows; ++t) sum = arith::Add(sum, staged[turn].g[thread][t]);
+      WriteBias(problem, first + thread, sum);
     }
-  }
-  if (!inside) return;
-#pragma unroll 2
-  for (int n = 0; n < count; ++n) {
-    const int64_t at = (first + n) * problem.shape.inputs + k;
-    float sum[kColumns] = {};
-    if (problem.weight_carry != nullptr) {
-#pragma unroll
-      for (int i = 0; i < kColumns; ++i) sum[i] = problem.weight_carry[at + i];
-    }
-#pragma unroll
-    for (int t = 0; t < kRows; ++t) {
-      const float gn = g[n][t];
-#pragma unroll
-      for (int i = 0; i < kColumns; ++i) sum[i] = arith::Fma(gn, x[t][i], sum[i]);
-    }
-    WriteSums(problem, at, sum);
+    if (inside) WriteOutputs<kRows, kPlain>(problem, staged[turn], x, first * inputs + k, count);
   }
 }
 
 using FewRowsKernel = void (*)(Bf16BackwardWeight, bool);
-constexpr FewRowsKernel kFewRows[kRowsMax] = {&WeightKernel<1>, &WeightKernel<2>, &WeightKernel<3>,
-                                              &WeightKernel<4>, &WeightKernel<5>, &WeightKernel<6>,
-                                              &WeightKernel<7>, &WeightKernel<8>};
+template <bool kPlain>
+constexpr FewRowsKernel kFewRows[kRowsMax] = {&WeightKernel<1, kPlain>, &WeightKernel<2, kPlain>,
+                                              &WeightKernel<3, kPlain>, &WeightKernel<4, kPlain>,
+                                              &WeightKernel<5, kPlain>, &WeightKernel<6, kPlain>,
+                                              &WeightKernel<7, kPlain>, &WeightKernel<8, kPlain>};
+
+absl::Status LaunchFewRows(const Bf16BackwardWeight& problem, bool bias, cudaStream_t stream) {
+  const Shape& shape = problem.shape;
+  const bool plain = problem.weight_carry == nullptr && problem.weight_acc == nullptr &&
+                     problem.grad_weight.dtype == DType::kBF16;
+  const FewRowsKernel kernel = (plain ? kFewRows<true> : kFewRows<false>)[shape.rows - 1];
+  const int64_t groups = shape.inputs / kColumns;
+  const unsigned threads = RowThreads(groups, plain ? kThreadsMax<true> : kThreadsMax<false>);
+  const int64_t columns = (groups + threads - 1) / int64_t{threads};
+  const int64_t tiles = (shape.outputs + kOutputs - 1) / kOutputs;
+  // As many blocks as run at a time.
+  int blocks = 0;
+  RLK_CUDA_RETURN_IF_ERROR(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+      &blocks, reinterpret_cast<const void*>(kernel), static_cast<int>(threads), 0));
+  RLK_ASSIGN_OR_RETURN(const int multiprocessors, MultiprocessorCount());
+  const int64_t at_a_time = std::max<int64_t>(1, int64_t{multiprocessors} * blocks / columns);
+  return LaunchShared(
+      kernel,
+      dim3(static_cast<unsigned>(std::min(tiles, at_a_time)), static_cast<unsigned>(columns)),
+      threads, 0, stream, problem, bias);
+}
 
 // One chain over the rows for each channel; eight channels a thread.
 constexpr int kBiasThreads = 64;
@@ -140,12 +221,7 @@ absl::Status LaunchBf16BackwardWeight(const Bf16BackwardWeight& problem, StreamR
                                       problem.grad_weight},
                                      stream);
   }
-  const int64_t groups = shape.inputs / kColumns;
-  const unsigned threads = RowThreads(groups, kThreadsMax);
-  const auto columns = static_cast<unsigned>((groups + threads - 1) / int64_t{threads});
-  const auto blocks = static_cast<unsigned>((shape.outputs + kOutputs - 1) / kOutputs);
-  return LaunchShared(kFewRows[shape.rows - 1], dim3(blocks, columns), threads, 0, on, problem,
-                      bias);
+  return LaunchFewRows(problem, bias, on);
 }
 
 }  // namespace rlk::linear
