@@ -1,5 +1,5 @@
 // Bulk copies into shared memory, and the barriers of a ring of stages that they fill (sm_90 and
-// later).
+// later; of the barriers Init, FenceInit, Arrive, WaitInBlock and Test from sm_80 on).
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,9 @@ class StageBarrier {
                  : "memory");
   }
   static __device__ __forceinline__ void FenceInit() {
+#if __CUDA_ARCH__ >= 900
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
   }
   __device__ __forceinline__ uint32_t Address() const { return SharedAddress(&word_); }
 
@@ -42,6 +44,24 @@ class StageBarrier {
         "}" ::"r"(Address()),
         "r"(parity)
         : "memory");
+  }
+  // The same, where only threads of this block arrive: what others wrote in its cluster may not be
+  // seen.
+  __device__ __forceinline__ void WaitInBlock(uint32_t parity) const {
+#if __CUDA_ARCH__ >= 900
+    asm volatile(
+        "{\n\t"
+        ".reg .pred done;\n"
+        "again_%=:\n\t"
+        "mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 done, [%0], %1;\n\t"
+        "@!done bra again_%=;\n\t"
+        "}" ::"r"(Address()),
+        "r"(parity)
+        : "memory");
+#else
+    while (!Test(parity)) {
+    }
+#endif
   }
   // Whether it has: for a thread that has something to do meanwhile.
   __device__ __forceinline__ bool Test(uint32_t parity) const {

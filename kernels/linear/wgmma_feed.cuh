@@ -8,6 +8,7 @@
 #include "kernels/device/tensor_copy_sm90.cuh"
 #include "kernels/device/wgmma_sm90.cuh"
 #include "kernels/linear/bf16_packed.cuh"
+#include "kernels/linear/stage_ring.cuh"
 #include "kernels/linear/wgmma_epilogue.cuh"
 
 namespace rlk::linear {
@@ -87,20 +88,6 @@ struct Ring {
   }
 };
 
-// A place of the ring, in turns.
-template <typename P>
-struct Slot {
-  int index = 0;
-  uint32_t parity = 0;
-
-  __device__ __forceinline__ void Next() {
-    if (++index == P::kStages) {
-      index = 0;
-      parity ^= 1;
-    }
-  }
-};
-
 // Where an item's operands are.
 template <typename P>
 struct Source {
@@ -165,20 +152,6 @@ __device__ __forceinline__ void Produce(const CUtensorMap& weights, const std::b
   }
 }
 
-// Of all warps of a warpgroup.
-template <int kRegisters>
-__device__ __forceinline__ void TakeRegisters() {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
-#endif
-}
-template <int kRegisters>
-__device__ __forceinline__ void GiveRegisters() {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
-#endif
-}
-
 // The compiler keeps uses of `part` behind the wait before this, and before the step after it.
 template <int kCount>
 __device__ __forceinline__ void Pin(float (&part)[kCount]) {
@@ -191,12 +164,6 @@ __device__ __forceinline__ void AddPart(float (&total)[kCount], float (&part)[kC
   Pin(part);
 #pragma unroll
   for (int i = 0; i < kCount; ++i) total[i] = arith::Add(total[i], part[i]);
-}
-
-// A warp has done with a stage.
-__device__ __forceinline__ void Release(device::StageBarrier& empty) {
-  __syncwarp();
-  if (threadIdx.x % 32 == 0) empty.Arrive();
 }
 
 }  // namespace rlk::linear
