@@ -83,6 +83,19 @@ TEST_P(Bf16GpuLinear, EqualsCpuAtTheSizeOfAnAdaLnSlice) {
   }
 }
 
+// So many tiles that blocks of the backward continue each other's: the shares of chunks end within
+// tiles.
+TEST_P(Bf16GpuLinear, EqualsCpuOverManyTiles) {
+  for (int64_t outputs : {16, 90, 330, 1032}) {
+    for (DType wide : {DType::kBF16, DType::kF32}) {
+      const LinearSize size = {1100, outputs, 2120};
+      const OpCall call = MakeCall(GetParam(), size, test::kNoActivation, wide, true, 9);
+      ExpectOpCudaEqualsCpu(call, LinearName(call, size));
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
 // Every kind of data of the law's test as operands and gradients.
 TEST_P(Bf16GpuLinear, EqualsCpuOnEveryKindOfData) {
   for (int kind = 0; kind < arith::kStepDataCount; ++kind) {

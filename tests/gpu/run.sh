@@ -8,6 +8,8 @@
 #   conditioning  the same for det_linear, the timestep MLP and the sinusoid (180 s)
 #   law         the tensor core's step against its law as integer code, 1.0e10 outputs (120 s)
 #   bf16        the BF16 linear and what is built on it: the bits of cuda are those of cpu (180 s)
+#   bf16_full   the same contracts at 2048 rows of AdaLN's size: stored digests of whole outputs, and
+#               rows and channels of them against cpu (300 s)
 #   compare     comparisons and row digests on the GPU: the numbers of the host, and timings beside a
 #               read of the same bytes (120 s)
 #   resident    tensors that stay in device memory, and the ways of tensors to the server (150 s)
@@ -42,14 +44,14 @@ sections=()
 while (($# > 0)); do
   case "$1" in
     --out) out="${2:?--out needs a folder}"; shift ;;
-    portable | norm | compare | resident | arena | conditioning | law | bf16 | rest | sanitizer | server | checks | replay | torch | chain | bench | norm_bench | \
+    portable | norm | compare | resident | arena | conditioning | law | bf16 | bf16_full | rest | sanitizer | server | checks | replay | torch | chain | bench | norm_bench | \
       conditioning_bench | linear_bench) sections+=("$1") ;;
-    -h | --help) sed -n '2,33s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h | --help) sed -n '2,35s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     *) echo "run.sh: unknown section or option $1" >&2; exit 2 ;;
   esac
   shift
 done
-((${#sections[@]} > 0)) || sections=(portable norm compare resident arena conditioning law bf16 rest sanitizer server checks replay torch chain bench
+((${#sections[@]} > 0)) || sections=(portable norm compare resident arena conditioning law bf16 bf16_full rest sanitizer server checks replay torch chain bench
   norm_bench conditioning_bench linear_bench)
 mkdir -p "$out" || exit 2
 export RLK_GOLDEN_DIR="$root/tests/golden"
@@ -120,9 +122,12 @@ section_law() {
 section_bf16() {
   run bf16 180 "$tests" --gtest_filter='*Bf16Gpu*'
 }
+section_bf16_full() {
+  run bf16_full 300 "$tests" --gtest_filter='Bf16FullGpu.*'
+}
 section_rest() {
   local others='*SoftcapPortable*:*SoftcapAllF32*:SoftcapStored*:*Norm*:*Linear*:*Mlp*:*Sinusoid*'
-  run rest 120 "$tests" --gtest_filter="-$others:*StepLaw*:*Bf16Gpu*:GpuResident*:GpuCompare*:GpuRowDigests*"
+  run rest 120 "$tests" --gtest_filter="-$others:*StepLaw*:*Bf16Gpu*:Bf16FullGpu*:GpuResident*:GpuCompare*:GpuRowDigests*"
 }
 section_sanitizer() {
   local tool
