@@ -115,6 +115,12 @@ def test_refuses_outputs_that_lie_elsewhere(client):
         with pytest.raises(rlk.RlkError) as error:
             client.call(FORWARD, x=x, out=out)
         assert error.value.reason == reason, name
+    with client.put(y) as kept:
+        for twice in ({"keep": "y"}, {"into": {"y": kept}}):
+            with pytest.raises(rlk.InvalidArgumentError, match="one place") as error:
+                client.call(FORWARD, x=x, out={"y": y}, **twice)
+            assert error.value.field == "options.out"
+        assert kept.generation == 1 and len(client.tensors()) == 1
     with pytest.raises(rlk.InvalidArgumentError):
         client.arena(MIB, "sideways")
     with pytest.raises(rlk.FailedPreconditionError) as error:

@@ -130,6 +130,14 @@ def _encode_out(out: Any, options: Any, client: Any) -> None:
                 value=str(name),
                 allowed=allowed,
             )
+        if name in options.outputs:
+            raise InvalidArgumentError(
+                f"options.out: {name!r} is given to keep or into as well; allowed: one place",
+                reason="UNKNOWN_OPTION",
+                field="options.out",
+                value=str(name),
+                allowed="one place for an output",
+            )
         place.fill(options.outputs[name].arena)
 
 
