@@ -221,8 +221,8 @@ __global__ void __launch_bounds__(kFoldThreads)
   }
 }
 
-// The fold of several rows: a warp has kBlockColumns of one, four a lane. It waits for its own
-// loads alone, and its additions are as many as its instructions besides.
+// The fold of several rows: a warp has kBlockColumns of one, four a lane, and waits for its
+// own loads alone.
 constexpr int kFoldGroup = 16, kFoldStages = 6;
 constexpr int kFoldRowsBytes = kFoldStages * kFoldGroup * 32 * static_cast<int>(sizeof(float4));
 

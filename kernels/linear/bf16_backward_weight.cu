@@ -12,7 +12,9 @@ namespace rlk::linear {
 namespace {
 
 constexpr int kRowsMax = 8;
-constexpr int kOutputs = 32;  // whose gradients are staged together
+// Outputs whose gradients are staged together.
+template <bool kPlain>
+constexpr int kOutputs = kPlain ? 32 : 64;
 // Plain outputs: a block a multiprocessor has all columns of AdaLN. Others wait for their carries,
 // which more and smaller blocks hide.
 template <bool kPlain>
@@ -48,24 +50,23 @@ __device__ __forceinline__ void WriteSums(const Bf16BackwardWeight& problem, int
   Store(static_cast<uint16_t*>(problem.grad_weight.data) + at, Pack8(sum));
 }
 
-// The gradients of kOutputs outputs, all rows of one of them together.
-template <int kRows>
+// The gradients of some outputs, all rows of one of them together.
+template <int kRows, int kCount>
 struct StagedGradients {
   static constexpr int kPadded = (kRows + 3) / 4 * 4;
-  float g[kOutputs][kPadded];
+  float g[kCount][kPadded];
 
   static __device__ __forceinline__ float Read(const GradientSource& source, int i, int64_t first) {
-    const int64_t channel = first + i % kOutputs;
-    if (i >= kOutputs * kRows || channel >= source.outputs) return 0.0f;
-    return Gradient(source, i / kOutputs, channel);
+    const int64_t channel = first + i % kCount;
+    if (i >= kCount * kRows || channel >= source.outputs) return 0.0f;
+    return Gradient(source, i / kCount, channel);
   }
   // `ahead`: what Read gave for this thread.
   __device__ __forceinline__ void Put(const GradientSource& source, int64_t first, float ahead) {
     int i = static_cast<int>(threadIdx.x);
-    if (i < kOutputs * kRows) g[i % kOutputs][i / kOutputs] = ahead;
-    for (i += static_cast<int>(blockDim.x); i < kOutputs * kRows;
-         i += static_cast<int>(blockDim.x)) {
-      g[i % kOutputs][i / kOutputs] = Read(source, i, first);
+    if (i < kCount * kRows) g[i % kCount][i / kCount] = ahead;
+    for (i += static_cast<int>(blockDim.x); i < kCount * kRows; i += static_cast<int>(blockDim.x)) {
+      g[i % kCount][i / kCount] = Read(source, i, first);
     }
   }
   __device__ __forceinline__ void Get(int n, float (&values)[kPadded]) const {
@@ -81,13 +82,13 @@ struct StagedGradients {
 // and stores stands in the loop.
 template <int kRows, bool kPlain>
 __device__ __forceinline__ void WriteOutputs(const Bf16BackwardWeight& problem,
-                                             const StagedGradients<kRows>& staged,
+                                             const StagedGradients<kRows, kOutputs<kPlain>>& staged,
                                              const float (&x)[kRows][kColumns], int64_t first,
                                              int count) {
   uint16_t* to = static_cast<uint16_t*>(problem.grad_weight.data) + first;
 #pragma unroll(kPlain ? 4 : 2)
   for (int n = 0; n < count; ++n) {
-    float sum[kColumns] = {}, g[StagedGradients<kRows>::kPadded];
+    float sum[kColumns] = {}, g[StagedGradients<kRows, 1>::kPadded];
     if (!kPlain && problem.weight_carry != nullptr) {
 #pragma unroll
       for (int i = 0; i < kColumns; ++i) {
@@ -110,11 +111,13 @@ __device__ __forceinline__ void WriteOutputs(const Bf16BackwardWeight& problem,
 }
 
 // A block keeps its columns of x and takes kOutputs outputs, then those that gridDim.x blocks
-// further on: what the blocks write at a time is one region.
+// further on: what the blocks write at a time is one region. Outputs that are not plain have a
+// block for each kOutputs.
 template <int kRows, bool kPlain>
 __global__ void __launch_bounds__(kThreadsMax<kPlain>, kBlocksMin<kRows, kPlain>)
     WeightKernel(Bf16BackwardWeight problem, bool bias) {
-  using Staged = StagedGradients<kRows>;
+  constexpr int kCount = kOutputs<kPlain>;
+  using Staged = StagedGradients<kRows, kCount>;
   __shared__ __align__(16) Staged staged[2];
   const int thread = static_cast<int>(threadIdx.x);
   const int64_t outputs = problem.shape.outputs, inputs = problem.shape.inputs;
@@ -125,19 +128,26 @@ __global__ void __launch_bounds__(kThreadsMax<kPlain>, kBlocksMin<kRows, kPlain>
   for (int t = 0; t < kRows; ++t) {
     if (inside) Unpack8(__ldg(reinterpret_cast<const uint4*>(problem.x + t * inputs + k)), x[t]);
   }
-  const int64_t hop = int64_t{gridDim.x} * kOutputs;
-  int64_t first = int64_t{blockIdx.x} * kOutputs;
+  const int64_t hop = int64_t{gridDim.x} * kCount;
+  int64_t first = int64_t{blockIdx.x} * kCount;
   float ahead = Staged::Read(problem.grad, thread, first);
   for (int turn = 0; first < outputs; first += hop, turn ^= 1) {
     staged[turn].Put(problem.grad, first, ahead);
     __syncthreads();  // and nobody reads what the next turn overwrites
     if (first + hop < outputs) ahead = Staged::Read(problem.grad, thread, first + hop);
-    const int count = static_cast<int>(min(int64_t{kOutputs}, outputs - first));
-    if (bias && blockIdx.y == 0 && thread < count) {
-      float sum = problem.bias_carry != nullptr ? problem.bias_carry[first + thread] : 0.0f;
+    const int count = static_cast<int>(min(int64_t{kCount}, outputs - first));
+    const auto write_bias = [&](int n) {
+      float sum = problem.bias_carry != nullptr ? problem.bias_carry[first + n] : 0.0f;
 #pragma unroll
-      for (int t = 0; t < kRows; ++t) sum = arith::Add(sum, staged[turn].g[thread][t]);
-      WriteBias(problem, first + thread, sum);
+      for (int t = 0; t < kRows; ++t) sum = arith::Add(sum, staged[turn].g[n][t]);
+      WriteBias(problem, first + n, sum);
+    };
+    if (bias && blockIdx.y == 0 && thread < count) write_bias(thread);
+    if constexpr (kCount > 32) {  // than the smallest block has threads
+      for (int n = thread + static_cast<int>(blockDim.x); bias && blockIdx.y == 0 && n < count;
+           n += static_cast<int>(blockDim.x)) {
+        write_bias(n);
+      }
     }
     if (inside) WriteOutputs<kRows, kPlain>(problem, staged[turn], x, first * inputs + k, count);
   }
@@ -158,17 +168,17 @@ absl::Status LaunchFewRows(const Bf16BackwardWeight& problem, bool bias, cudaStr
   const int64_t groups = shape.inputs / kColumns;
   const unsigned threads = RowThreads(groups, plain ? kThreadsMax<true> : kThreadsMax<false>);
   const int64_t columns = (groups + threads - 1) / int64_t{threads};
-  const int64_t tiles = (shape.outputs + kOutputs - 1) / kOutputs;
-  // As many blocks as run at a time.
-  int blocks = 0;
-  RLK_CUDA_RETURN_IF_ERROR(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-      &blocks, reinterpret_cast<const void*>(kernel), static_cast<int>(threads), 0));
-  RLK_ASSIGN_OR_RETURN(const int multiprocessors, MultiprocessorCount());
-  const int64_t at_a_time = std::max<int64_t>(1, int64_t{multiprocessors} * blocks / columns);
-  return LaunchShared(
-      kernel,
-      dim3(static_cast<unsigned>(std::min(tiles, at_a_time)), static_cast<unsigned>(columns)),
-      threads, 0, stream, problem, bias);
+  const int outputs = plain ? kOutputs<true> : kOutputs<false>;
+  int64_t blocks = (shape.outputs + outputs - 1) / outputs;
+  if (plain) {  // as many as run at a time
+    int resident = 0;
+    RLK_CUDA_RETURN_IF_ERROR(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+        &resident, reinterpret_cast<const void*>(kernel), static_cast<int>(threads), 0));
+    RLK_ASSIGN_OR_RETURN(const int multiprocessors, MultiprocessorCount());
+    blocks = std::min(blocks, std::max<int64_t>(1, int64_t{multiprocessors} * resident / columns));
+  }
+  return LaunchShared(kernel, dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(columns)),
+                      threads, 0, stream, problem, bias);
 }
 
 // One chain over the rows for each channel; eight channels a thread.
