@@ -20,12 +20,9 @@ namespace {
 namespace linear = rlk::linear;
 
 constexpr int kThreads = 256;
-// Of 16 bytes, a thread reads: what is fastest for more, and for less, than so many bytes.
-constexpr int kWords = 8, kFewWords = 1;
-constexpr int64_t kLongRead = int64_t{128} << 20;
+constexpr int kWords = 8;  // of 16 bytes, a thread
 
 // Reads; the sum is written only where it is a value that it does not have.
-template <int kWords>
 __global__ void __launch_bounds__(kThreads)
     ReadKernel(const uint4* __restrict__ in, int64_t words, uint32_t never, uint32_t* out) {
   const int64_t first = int64_t{blockIdx.x} * kThreads * kWords + threadIdx.x;
@@ -174,12 +171,11 @@ RLK_EXPORT int rlk_bench_linear_backward_k128(const LinearBenchCall* call, int w
 
 // The floors: `bytes` read, or written.
 RLK_EXPORT int rlk_bench_read(const void* in, int64_t bytes, void* out, void* stream) {
-  const bool few = bytes < kLongRead;
-  const auto blocks = rlk::cuda::GridBlocks(bytes / 16, kThreads * (few ? kFewWords : kWords));
+  const auto blocks = rlk::cuda::GridBlocks(bytes / 16, kThreads * kWords);
   if (!blocks.ok()) return 1;
-  return rlk::cuda::Launch(few ? &ReadKernel<kFewWords> : &ReadKernel<kWords>, *blocks, kThreads,
-                           static_cast<cudaStream_t>(stream), static_cast<const uint4*>(in),
-                           bytes / 16, 0x5a5a1234u, static_cast<uint32_t*>(out))
+  return rlk::cuda::Launch(&ReadKernel, *blocks, kThreads, static_cast<cudaStream_t>(stream),
+                           static_cast<const uint4*>(in), bytes / 16, 0x5a5a1234u,
+                           static_cast<uint32_t*>(out))
                  .ok()
              ? 0
              : 1;
