@@ -242,13 +242,51 @@ def test_vmap_calls_once_for_each_element(client):
     def norm(one, row):
         return rlk.torch.rms_norm(one, row, client=client)
 
-    if not hasattr(_torch_norm._norm, "register_vmap"):
+    if not hasattr(torch.library, "register_vmap"):
         pytest.skip(f"torch {torch.__version__} has no rules of vmap for custom operators")
     y = torch.vmap(norm)(x, weight)
     (grad,) = torch.autograd.grad(y.square().sum(), x)
     expected = torch.stack([norm(*pair) for pair in zip(x, weight)])
     assert torch.equal(y, expected)
     assert torch.equal(grad, torch.autograd.grad(expected.square().sum(), x)[0])
+
+
+def jvp(function, x):
+    return torch.func.jvp(function, (x,), (torch.ones_like(x),))
+
+
+def jacfwd(function, x):
+    return torch.func.jacfwd(function)(x)
+
+
+def dual(function, x):
+    with torch.autograd.forward_ad.dual_level():
+        return function(torch.autograd.forward_ad.make_dual(x, torch.ones_like(x)))
+
+
+def compiled_jvp(function, x):
+    if not _torch_operator._COMPILES_TANGENTS:
+        pytest.skip(f"torch {torch.__version__} may not trace the question for a tangent")
+    return torch.compile(lambda value: jvp(function, value), backend="aot_eager")(x)
+
+
+@needs_custom_op
+@pytest.mark.parametrize("needs_grad", [False, True])
+@pytest.mark.parametrize("mode", [jvp, jacfwd, dual, compiled_jvp], ids=lambda m: m.__name__)
+def test_forward_mode_is_refused(client, mode, needs_grad):
+    # Torch's own rule for a custom operator is a tangent of zeros, and no word.
+    weight = make(torch.float32, 8, seed=1)
+    functions = [
+        lambda x: rlk.torch.final_logit_softcap(x, 30.0),
+        lambda x: rlk.torch.rms_norm(x, weight),
+        lambda x: rlk.torch.rms_norm_gated(weight.expand(3, 8), weight, x),
+        lambda x: rlk.torch.det_linear(weight.expand(3, 8), x),
+    ]
+    for function in functions:
+        x = make(torch.float32, 3, 8).requires_grad_(needs_grad)
+        assert function(x).isfinite().all()
+        with pytest.raises(RuntimeError, match="forward-mode"):
+            mode(function, x)
 
 
 @needs_custom_op

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
+from torch.autograd import forward_ad
 
 from rlk.client import Client
 
@@ -22,6 +23,12 @@ CALL = "str contract, str backend, int key"
 _SECOND_ORDER = (
     "rlk.torch: gradients of gradients are not available; rlk computes first-order gradients only"
 )
+_FORWARD_MODE = (
+    "rlk.torch: forward-mode derivatives (torch.func.jvp, jacfwd, dual tensors) are not available; "
+    "rlk computes gradients in reverse mode only"
+)
+# That torch.compile takes the question for a tangent into its graph was seen with this torch.
+_COMPILES_TANGENTS = torch.__version__ >= "2.11"  # compared as versions, not as text
 
 
 class Operator(NamedTuple):
@@ -145,7 +152,21 @@ def _make_custom_op(op: Operator) -> Any:
     for made in (forward, backward):
         if hasattr(made, "register_vmap"):  # torch 2.5
             made.register_vmap(_one_call_each(made))
-    return forward
+
+    def call(*arguments: Any) -> Any:
+        _refuse_tangents(arguments[: op.tensors])
+        return forward(*arguments)
+
+    return call
+
+
+def _refuse_tangents(tensors: Sequence[Optional[torch.Tensor]]) -> None:
+    """Refuses dual tensors: torch would drop the tangents of a custom operator without a word."""
+    if torch.compiler.is_compiling() and not _COMPILES_TANGENTS:
+        return
+    for tensor in tensors:
+        if tensor is not None and forward_ad.unpack_dual(tensor).tangent is not None:
+            raise RuntimeError(_FORWARD_MODE)
 
 
 def _one_call_each(function: Any) -> Any:
