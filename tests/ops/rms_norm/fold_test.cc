@@ -1,4 +1,7 @@
 // The weight gradient: sums of single rows, carries, and the two folds against each other.
+#include <cmath>
+#include <vector>
+
 #include "gtest/gtest.h"
 #include "tests/ops/rms_norm/norm_call.h"
 
@@ -93,6 +96,33 @@ TEST(NormFold, RowsOfZeroGradientChangeNothing) {
       *tensor = MakeNormTensor(DType::kBF16, {128, 20}, values);
     }
     EXPECT_EQ(Accumulator(padded), Accumulator(call)) << NormName(call);
+  }
+}
+
+TEST(NormFold, RowsOfZeroGradientTurnACarryOfMinusZeroAndSpreadNaN) {
+  const std::vector<std::byte> minus =
+      MakeNormTensor(DType::kF32, {20}, std::vector(20, -0.0f)).bytes;
+  const std::vector<std::byte> plus =
+      MakeNormTensor(DType::kF32, {20}, std::vector(20, 0.0f)).bytes;
+  for (const NormKind& kind : kNormKinds) {
+    NormCall call = MakeNormCall(kind, true, DType::kBF16, DType::kBF16, DType::kBF16, 3, 20, 2);
+    call.grad_y = MakeNormTensor(DType::kBF16, {3, 20}, std::vector(60, 0.0f));
+    EXPECT_EQ(Accumulator(Carried(Rows(call, 0, 0), minus, 0)), minus) << NormName(call);
+    // A term is +0 or -0: some columns have a +0 among them. A block of chunk128 begins with one.
+    const std::vector<std::byte> carried = Accumulator(Carried(call, minus, 0));
+    if (Chunked(kind)) {
+      EXPECT_EQ(carried, plus) << NormName(call);
+    } else {
+      EXPECT_NE(carried, minus) << NormName(call);
+    }
+    for (float value : Floats(DType::kF32, carried)) EXPECT_EQ(value, 0.0f) << NormName(call);
+    // x = infinity: xh is infinity times +0.
+    std::vector<float> values = NormValues(call.x);
+    values[0] = INFINITY;
+    call.x = MakeNormTensor(DType::kBF16, {3, 20}, values);
+    const std::vector<float> found = Floats(DType::kF32, Accumulator(Carried(call, plus, 0)));
+    EXPECT_TRUE(std::isnan(found[0])) << NormName(call);
+    for (size_t h = 1; h < found.size(); ++h) EXPECT_EQ(found[h], 0.0f) << NormName(call);
   }
 }
 
