@@ -138,6 +138,26 @@ def test_errors_name_the_argument(client):
     assert error.value.field == "w1"
 
 
+@pytest.mark.parametrize("shape", [(), (0,), (2, 0), (2, 3, 0), (0, 36), (2, 0, 36)])
+def test_the_server_names_what_is_wrong_with_a_shape(client, shape):
+    with pytest.raises(rlk.InvalidArgumentError) as error:
+        rlk.torch.det_linear(torch.ones(shape), make(17, 36))
+    assert error.value.reason == "SHAPE_MISMATCH"
+    assert error.value.field in ("x", "weight")
+
+
+def test_a_vector_is_one_row(client):
+    leaves = linear_leaves()
+    row = leaves["x"][0, 0]
+    y = rlk.torch.det_linear(row, leaves["weight"])
+    assert torch.equal(y, rlk.torch.det_linear(row[None], leaves["weight"])[0])
+
+
+def test_channels_are_a_whole_number(client):
+    with pytest.raises(TypeError):
+        rlk.torch.timestep_sinusoid_h3(torch.tensor([0.5]), 8.9)
+
+
 @pytest.mark.skipif(not hasattr(torch.library, "custom_op"), reason="torch before 2.4")
 def test_compiles_without_a_graph_break(client):
     def model(x, w1, b1, w2, b2, t):

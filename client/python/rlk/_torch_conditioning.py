@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any, List, Optional, Tuple
 
 import torch
@@ -44,7 +45,8 @@ def det_linear(
     Raises:
         RlkError: as :meth:`rlk.Client.call`, in the forward or the backward pass.
     """
-    rows = x.reshape(-1, x.shape[-1])
+    # Shapes that are no linear's input go as they are: the server names what is wrong.
+    rows = x.flatten(0, -2) if x.dim() > 1 else x.reshape(1, *x.shape) if x.dim() == 1 else x
     y = _linear(rows, weight, bias, activation, *ending(contract, backend, client))[0]
     return y.reshape(*x.shape[:-1], weight.shape[0])
 
@@ -74,7 +76,7 @@ def timestep_sinusoid_h3(
         RlkError: as :meth:`rlk.Client.call`, in the forward or the backward pass.
     """
     call = ending(contract, backend, client)
-    return _sinusoid(timestep, int(num_channels), float(max_period), *call)
+    return _sinusoid(timestep, operator.index(num_channels), float(max_period), *call)
 
 
 def timestep_mlp_fp32(
