@@ -19,6 +19,8 @@
 #include <utility>
 #include <vector>
 
+#include "server/engine/owned_fd.h"
+
 namespace rlk::server {
 namespace {
 
@@ -27,27 +29,10 @@ using Clock = std::chrono::steady_clock;
 // Where the system has nothing left for a connection.
 constexpr std::chrono::milliseconds kPause{100};
 
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
-
 struct Connection {
   enum class State : uint8_t { kRequest, kAnswer, kClosing };
 
-  Descriptor fd;
+  OwnedFd fd;
   Clock::time_point deadline;
   State state = State::kRequest;
   // What came of the request; then what is left of the answer.
@@ -59,8 +44,8 @@ bool MustWait() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EIN
 
 absl::Status Unavailable(const std::string& why) { return absl::UnavailableError(why); }
 
-absl::StatusOr<Descriptor> Listen(const addrinfo& at) {
-  Descriptor fd(socket(at.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+absl::StatusOr<OwnedFd> Listen(const addrinfo& at) {
+  OwnedFd fd(socket(at.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const int on = 1;
   // A server that is started again need not wait for the last connections of its forerunner.
   if (fd.get() < 0 || setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0 ||
@@ -70,13 +55,13 @@ absl::StatusOr<Descriptor> Listen(const addrinfo& at) {
   return fd;
 }
 
-absl::StatusOr<Descriptor> ListenAt(const std::string& host, const std::string& port) {
+absl::StatusOr<OwnedFd> ListenAt(const std::string& host, const std::string& port) {
   addrinfo hints = {}, *found = nullptr;
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
   const int error = getaddrinfo(host.c_str(), port.c_str(), &hints, &found);
   if (error != 0) return Unavailable(gai_strerror(error));
-  absl::StatusOr<Descriptor> listener = Unavailable("the name has no address");
+  absl::StatusOr<OwnedFd> listener = Unavailable("the name has no address");
   for (const addrinfo* at = found; at != nullptr && !listener.ok(); at = at->ai_next) {
     listener = Listen(*at);
   }
@@ -142,7 +127,7 @@ std::string AnswerHttp(std::string_view request, const HttpPage::Content& conten
 }
 
 struct HttpPage::Impl {
-  Impl(Descriptor listener_in, Descriptor stop_in, Content content_in, const Times& times_in)
+  Impl(OwnedFd listener_in, OwnedFd stop_in, Content content_in, const Times& times_in)
       : listener(std::move(listener_in)),
         stop(std::move(stop_in)),
         content(std::move(content_in)),
@@ -167,7 +152,7 @@ struct HttpPage::Impl {
   bool Write(Connection& connection) const;
   static bool AwaitClose(const Connection& connection);
 
-  const Descriptor listener, stop;
+  const OwnedFd listener, stop;
   const Content content;
   const Times times;
   // Of the thread. The first is the oldest one.
@@ -216,7 +201,7 @@ int HttpPage::Impl::Wait() const {
 // bounded by the connections of calls.
 void HttpPage::Impl::Accept() {
   for (size_t taken = 0; taken < kConnectionsMax; ++taken) {
-    Descriptor fd(accept(listener.get(), nullptr, nullptr));
+    OwnedFd fd(accept(listener.get(), nullptr, nullptr));
     if (fd.get() < 0) {
       if (MustWait() || errno == ECONNABORTED) return;
       accept_again = Clock::now() + kPause;
@@ -291,11 +276,11 @@ absl::StatusOr<std::unique_ptr<HttpPage>> HttpPage::Start(const std::string& add
   if (colon == std::string::npos) return Unavailable("the address has no port");
   std::string host = address.substr(0, colon);
   if (host.size() > 2 && host.front() == '[') host = host.substr(1, host.size() - 2);
-  absl::StatusOr<Descriptor> listener = ListenAt(host, address.substr(colon + 1));
+  absl::StatusOr<OwnedFd> listener = ListenAt(host, address.substr(colon + 1));
   if (!listener.ok()) return listener.status();
   const absl::StatusOr<int> port = PortOf(listener->get());
   if (!port.ok()) return port.status();
-  Descriptor stop(eventfd(0, EFD_CLOEXEC));
+  OwnedFd stop(eventfd(0, EFD_CLOEXEC));
   if (stop.get() < 0) return Unavailable(strerror(errno));
   auto impl =
       std::make_unique<Impl>(*std::move(listener), std::move(stop), std::move(content), times);
