@@ -255,10 +255,8 @@ constexpr char kNothing[] = "-";
 std::string Percent(double part) { return Short(100 * part) + " %"; }
 
 void AddRow(const std::string& name, const LoadCounts& counts, Table& table) {
-  int64_t errors = 0;
-  for (const auto& [code, count] : counts.errors) errors += count;
   std::vector<std::string> row = {name, std::to_string(counts.latency.count()),
-                                  std::to_string(errors)};
+                                  std::to_string(counts.failed())};
   for (const double fraction : {0.5, 0.9, 0.99, 0.999, 1.0}) {
     row.push_back(counts.latency.count() == 0
                       ? kNothing
@@ -344,7 +342,7 @@ Outcome RunBenchLoad(const Args& args) {
   std::string first_error;
   for (const Run& run : runs) {
     for (const LoadBlock& block : run.blocks) {
-      for (const auto& [code, count] : block.all.errors) failed += count;
+      failed += block.all.failed();
       if (first_error.empty()) first_error = block.first_error;
     }
   }

@@ -57,6 +57,12 @@ void RunClient(Block& block, const ClientCalls& calls, Tally& tally) {
 
 }  // namespace
 
+int64_t LoadCounts::failed() const {
+  int64_t calls = 0;
+  for (const auto& [code, count] : errors) calls += count;
+  return calls;
+}
+
 void LoadCounts::Merge(const LoadCounts& other) {
   latency.Merge(other.latency);
   for (const auto& [code, count] : other.errors) errors[code] += count;

@@ -38,6 +38,7 @@ struct LoadCounts {
   // Calls that failed, by the name of the status code.
   std::map<std::string, int64_t> errors;
 
+  int64_t failed() const;
   void Merge(const LoadCounts& other);
 };
 
