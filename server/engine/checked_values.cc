@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/core/status.h"
+#include "kernels/core/strided.h"
 #include "server/engine/host_memory.h"
 
 namespace rlk::server {
@@ -45,38 +46,35 @@ class Windows {
   Contiguous held_;
 };
 
-// Calls `at(element, offset)` for each element in C order; offsets are in elements.
-template <typename At>
-absl::Status ForEachElement(const Dims& shape, const Dims& strides, At at) {
-  const int64_t count = ElementCount(shape);
+// The elements of a tensor on a GPU, in C order.
+absl::Status GatherFromDevice(const TensorArg& input, Transfer* transfer, std::byte* to) {
+  const int64_t size = DTypeSize(input.dtype), count = ElementCount(input.shape);
+  Windows windows(input, transfer);
   for (int64_t i = 0; i < count; ++i) {
     int64_t rest = i, offset = 0;
-    for (int d = shape.rank() - 1; d >= 0; --d) {
-      offset += rest % shape[d] * strides[d];
-      rest /= shape[d];
+    for (int d = input.shape.rank() - 1; d >= 0; --d) {
+      offset += rest % input.shape[d] * input.strides[d];
+      rest /= input.shape[d];
     }
-    RLK_RETURN_IF_ERROR(at(i, offset));
+    RLK_ASSIGN_OR_RETURN(const std::byte* from, windows.At(offset * size, size));
+    std::memcpy(to + i * size, from, static_cast<size_t>(size));
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<HostBytes> CopyElements(const TensorArg& input, Transfer* transfer) {
-  const int64_t size = DTypeSize(input.dtype);
+  const int64_t count = ElementCount(input.shape);
   HostBytes copy;
-  copy.size = ElementCount(input.shape) * size;
+  copy.size = count * DTypeSize(input.dtype);
   const auto block = HostMemory::Make(0)->Allocate(copy.size);
   if (block == nullptr) return HostMemoryError(copy.size);
-  Windows windows(input, transfer);
-  const Contiguous on_host = transfer == nullptr ? MakeContiguous(input.data, 1) : Contiguous();
-  RLK_RETURN_IF_ERROR(ForEachElement(
-      input.shape, input.strides, [&](int64_t element, int64_t offset) -> absl::Status {
-        const std::byte* from = on_host.data + offset * size;
-        if (transfer != nullptr) {
-          RLK_ASSIGN_OR_RETURN(from, windows.At(offset * size, size));
-        }
-        std::memcpy(block.get() + element * size, from, static_cast<size_t>(size));
-        return absl::OkStatus();
-      }));
+  if (transfer != nullptr) {
+    RLK_RETURN_IF_ERROR(GatherFromDevice(input, transfer, block.get()));
+  } else if (count > 0) {
+    const Contiguous on_host = MakeContiguous(input.data, 1);
+    if (on_host.data == nullptr) return HostMemoryError(input.data.size);
+    GatherElements({input.dtype, input.shape, input.strides, on_host.data}, 0, count, block.get());
+  }
   copy.pieces.emplace_back(block.get(), static_cast<size_t>(copy.size));
   copy.owner = block;
   return copy;
