@@ -218,8 +218,8 @@ __device__ __forceinline__ void CopyAsync(float4* to, const float* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from));
 }
 
-// Two to eight rows: what a warp reads of x outweighs the weights, so x comes to shared memory, once
-// a block, in kXParts parts that are waited for in turn. A warp has kOutputs outputs.
+// Two to eight rows: what a warp reads of x outweighs the weights, so x comes to shared memory,
+// once a block, in kXParts parts that are waited for in turn. A warp has kOutputs outputs.
 inline constexpr int kXParts = 4;
 // Warps of a block at most: what the registers hold.
 inline constexpr int kSharedWarps = 12;

@@ -15,7 +15,8 @@ namespace rlk::server {
 namespace {
 
 // With work in flight and none arriving, the thread first polls without pause, then sleeps between
-// looks: a short call, or a copy of 256 MiB, does not wait for a timer, a long one does not burn a core.
+// looks: a short call, or a copy of 256 MiB, does not wait for a timer, a long one does not burn a
+// core.
 constexpr std::chrono::microseconds kSpin{10000};
 constexpr std::chrono::microseconds kPollInterval{50};
 // After work on a device of its own, the thread looks for more for this long before it sleeps: who

@@ -164,8 +164,8 @@ TEST(Bf16GpuRows, ARowAloneEqualsTheRowInAnyBatch) {
 TEST(Bf16GpuRows, EveryNumberOfRowsGivesTheSameRows) {
   for (const char* contract : {det_linear::kBf16Contract, det_linear::kK128Contract}) {
     const LinearSize size = {4096, 90, 136};
-    const OpCall all = MakeCall({kLinearMethods[0], contract}, size, test::kNoActivation,
-                                DType::kBF16, true, 6);
+    const OpCall all =
+        MakeCall({kLinearMethods[0], contract}, size, test::kNoActivation, DType::kBF16, true, 6);
     const std::vector<std::byte> whole = RunOpCuda(all, *CudaVariantsOf(all).front()).at("y");
     for (int64_t rows = 1; rows <= size.rows; ++rows) {
       const OpCall part = LinearRowsOf(all, 0, rows);
