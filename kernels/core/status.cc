@@ -3,6 +3,7 @@
 #include <array>
 #include <cstring>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -106,6 +107,19 @@ bool TakeField(std::string_view& in, std::string& out) {
   return true;
 }
 
+// Whether `text` says `word`, rather than a longer word or number that contains it.
+bool Says(std::string_view text, std::string_view word) {
+  const auto part_of_word = [](char c) { return absl::ascii_isalnum(c) || c == '_' || c == '.'; };
+  for (size_t at = text.find(word); at != text.npos; at = text.find(word, at + 1)) {
+    const size_t end = at + word.size();
+    if ((at == 0 || !part_of_word(text[at - 1])) &&
+        (end == text.size() || !part_of_word(text[end]))) {
+      return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 std::string_view ReasonName(Reason reason) {
@@ -122,7 +136,7 @@ absl::Status MakeError(absl::StatusCode code, ErrorDetail detail, std::string_vi
   }
   detail.field = Cut(detail.field, kValueBytesMax);
   detail.allowed = Cut(detail.allowed, kAllowedBytesMax);
-  if (!detail.value.empty() && body.find(detail.value) == std::string::npos) {
+  if (!detail.value.empty() && !Says(body, detail.value)) {
     absl::StrAppend(&body, ", got ", detail.value);
   }
   if (!detail.field.empty()) body = absl::StrCat(detail.field, ": ", body);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "kernels/core/status.h"
 #include "kernels/registry/golden_reader.h"
 #include "kernels/registry/golden_variant.h"
@@ -73,8 +74,8 @@ absl::Status ValidateTimesteps(const KernelArgs& args) {
     const double value = golden::Element(timestep, t);
     if (value >= 0 && value <= 1) continue;
     return InvalidArgument(Reason::kValueOutOfRange, "timestep",
-                           absl::StrCat(value, " (element ", t, ")"), "finite, 0 <= timestep <= 1",
-                           "a timestep is not a fraction");
+                           absl::StrFormat("%.9g (element %d)", value, t),
+                           "finite, 0 <= timestep <= 1", "a timestep is not a fraction");
   }
   return absl::OkStatus();
 }

@@ -1,5 +1,6 @@
 // timestep_sinusoid_h3 on the host: bits, invariance, accuracy, refusals, stored digests.
 #include <cmath>
+#include <cstdlib>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -178,6 +179,8 @@ TEST(Sinusoid, RefusesTimestepsThatAreNoFractions) {
       EXPECT_EQ(detail.reason, Reason::kValueOutOfRange) << value;
       EXPECT_EQ(detail.field, "timestep");
       EXPECT_THAT(detail.value, testing::HasSubstr("(element 3)"));
+      // Shown as it is, not as the nearest that would be allowed.
+      if (std::isfinite(rounded)) EXPECT_EQ(std::strtof(detail.value.c_str(), nullptr), rounded);
     }
     // -0 is 0.
     values[3] = -0.0f;

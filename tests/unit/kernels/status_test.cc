@@ -36,6 +36,24 @@ TEST(Status, AddsAValueThatTheMessageDoesNotShow) {
             "f: is odd, got 7");
 }
 
+TEST(Status, TakesNoPartOfAWordForTheValue) {
+  const struct {
+    const char *value, *message, *expected;
+  } cases[] = {
+      {"3", "contract h3-v1 has one part", "f: contract h3-v1 has one part, got 3"},
+      {"1", "whole chunks of 128 rows", "f: whole chunks of 128 rows, got 1"},
+      {"1", "above 1.5", "f: above 1.5, got 1"},
+      {"F3", "F32 and xF3", "f: F32 and xF3, got F3"},
+      {"3", "h3 has 3 parts", "f: h3 has 3 parts"},
+      {"3", "3", "f: 3"},
+      {"", "no value", "f: no value"},
+      {"'a b'", "'a b' is not known", "f: 'a b' is not known"},
+  };
+  for (const auto& [value, message, expected] : cases) {
+    EXPECT_EQ(InvalidArgument(Reason::kUnknownOption, "f", value, "", message).message(), expected);
+  }
+}
+
 TEST(Status, CarriesTheRetryDelay) {
   const absl::Status status =
       MakeError(absl::StatusCode::kResourceExhausted, {Reason::kQueueFull, "", "", "", 25}, "full");
