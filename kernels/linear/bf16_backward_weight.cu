@@ -24,6 +24,8 @@ constexpr int kBlocksMin = kPlain      ? 1
                            : kRows > 6 ? 3
                                        : 4;
 constexpr int kColumns = 8;  // of a thread
+// Of few rows: what a grid's second dimension has room for.
+constexpr int64_t kInputsMax = int64_t{65535} * kThreadsMax<false> * kColumns;
 
 // Sixteen bytes at once; the compiler splits such stores in these loops.
 __device__ __forceinline__ void Store(void* to, const uint4& words) {
@@ -215,7 +217,7 @@ absl::Status LaunchBf16BackwardWeight(const Bf16BackwardWeight& problem, StreamR
   const Shape& shape = problem.shape;
   const bool bias = problem.grad_bias.data != nullptr || problem.bias_acc != nullptr;
   const bool weight = problem.grad_weight.data != nullptr || problem.weight_acc != nullptr;
-  const bool few = shape.rows <= kRowsMax;
+  const bool few = shape.rows <= kRowsMax && shape.inputs <= kInputsMax;
   if (bias && !(few && weight)) {
     RLK_ASSIGN_OR_RETURN(const unsigned blocks, cuda::GridBlocks(shape.outputs, 8 * kBiasThreads));
     RLK_RETURN_IF_ERROR(

@@ -12,6 +12,8 @@ namespace rlk::linear {
 namespace {
 
 constexpr int kRows = 8;  // of a pass
+// Of a launch: what a grid's second dimension has room for.
+constexpr int64_t kLaunchRows = int64_t{65535} * kRows;
 
 // The 16 bytes of operand B: inputs k .. k + 7 of one row, zero beyond the matrix. x may be what
 // the launch ahead wrote: it does not go through the read-only path, which could be read before a
@@ -35,16 +37,17 @@ __device__ __forceinline__ void AddStep(float (&total)[4], const uint32_t (&a)[4
   for (int i = 0; i < 4; ++i) total[i] = arith::Add(total[i], part[i]);
 }
 
-// blockIdx.y: rows 8 y .. 8 y + 7. Warps take groups of 16 outputs in turn; the ring runs on from
-// one group to the next.
-__global__ void __launch_bounds__(kForwardThreads, 1) Bf16ForwardMmaKernel(Bf16Linear problem) {
+// blockIdx.y: rows 8 y .. 8 y + 7 of those from `rows_from` on. Warps take groups of 16 outputs in
+// turn; the ring runs on from one group to the next.
+__global__ void __launch_bounds__(kForwardThreads, 1)
+    Bf16ForwardMmaKernel(Bf16Linear problem, int64_t rows_from) {
   extern __shared__ uint4 shared[];
   const WeightRing ring(shared, problem);
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int64_t groups = (problem.shape.outputs + kWarpOutputs - 1) / kWarpOutputs;
   const int64_t blocks = (problem.shape.inputs + kStageInputs - 1) / kStageInputs;
   const int64_t step = int64_t{gridDim.x} * kWarps;
-  const int64_t first_row = int64_t{blockIdx.y} * kRows;
+  const int64_t first_row = rows_from + int64_t{blockIdx.y} * kRows;
   const int64_t x_row = first_row + lane / 4;
   const uint16_t* x =
       x_row < problem.shape.rows ? problem.x + x_row * problem.shape.inputs : nullptr;
@@ -103,14 +106,18 @@ absl::Status LaunchBf16ForwardMma(const Bf16Linear& problem, StreamRef stream, b
   RLK_ASSIGN_OR_RETURN(const cuda::DeviceShape device, cuda::CurrentDeviceShape());
   const int64_t groups = (problem.shape.outputs + kWarpOutputs - 1) / kWarpOutputs;
   const int64_t blocks = std::min<int64_t>(device.multiprocessors, (groups + kWarps - 1) / kWarps);
-  return cuda::LaunchWith(
-      &Bf16ForwardMmaKernel,
-      {.blocks = static_cast<unsigned>(blocks),
-       .blocks_y = static_cast<unsigned>((problem.shape.rows + kRows - 1) / kRows),
-       .threads = kForwardThreads,
-       .shared_bytes = kRingBytes,
-       .starts_early = after_silu && device.capability >= 90},
-      cuda::CudaStream(stream), problem);
+  for (int64_t row = 0; row < problem.shape.rows; row += kLaunchRows) {
+    const int64_t rows = std::min(problem.shape.rows - row, kLaunchRows);
+    RLK_RETURN_IF_ERROR(
+        cuda::LaunchWith(&Bf16ForwardMmaKernel,
+                         {.blocks = static_cast<unsigned>(blocks),
+                          .blocks_y = static_cast<unsigned>((rows + kRows - 1) / kRows),
+                          .threads = kForwardThreads,
+                          .shared_bytes = kRingBytes,
+                          .starts_early = after_silu && row == 0 && device.capability >= 90},
+                         cuda::CudaStream(stream), problem, row));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace rlk::linear

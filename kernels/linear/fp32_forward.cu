@@ -14,7 +14,7 @@ namespace {
 constexpr int64_t kFewRows = 8;
 // Shorter rows have little to stream: a warp takes more of them.
 constexpr int64_t kShortInputs = 1024;
-constexpr int kGridYMax = 65535;
+constexpr unsigned kGridYMax = 65535;
 constexpr size_t kStaticSharedBytes = size_t{48} << 10;
 
 bool HasDependentLaunch() {
@@ -97,11 +97,9 @@ absl::Status LaunchTiles(const Fp32Forward& problem, StreamRef stream, Overlap o
   RLK_ASSIGN_OR_RETURN(const unsigned rows, cuda::GridBlocks(problem.shape.rows, kTileRows));
   RLK_ASSIGN_OR_RETURN(const unsigned outputs,
                        cuda::GridBlocks(problem.shape.outputs, kTileOutputs));
-  if (outputs > kGridYMax) {
-    return absl::InternalError("det_linear: more outputs than a grid has");
-  }
-  return LaunchKernel(Fp32ForwardTileKernel, dim3(rows, outputs), kTileWarps * 32, 0, problem,
-                      stream, overlap);
+  const unsigned across = std::min(outputs, kGridYMax);
+  return LaunchKernel(Fp32ForwardTileKernel, dim3(rows, across, (outputs + across - 1) / across),
+                      kTileWarps * 32, 0, problem, stream, overlap);
 }
 
 }  // namespace

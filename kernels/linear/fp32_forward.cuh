@@ -90,7 +90,8 @@ __device__ __forceinline__ void WaitForPredecessor() {
 #endif
 }
 // The same, but not before `loaded` is there: the assembler would move the loads behind the wait.
-// The condition always holds (no grid here has a third dimension), and only the hardware knows it.
+// The condition always holds (no grid of its callers has a third dimension), and only the hardware
+// knows it.
 __device__ __forceinline__ void WaitForPredecessor(uint32_t loaded) {
   if ((loaded | 1u) != gridDim.z - 1u) WaitForPredecessor();
 }
@@ -373,7 +374,8 @@ __global__ void __launch_bounds__(kTileWarps * 32, 2) Fp32ForwardTileKernel(cons
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * kTileRows;
-  const int64_t output = static_cast<int64_t>(blockIdx.y) * kTileOutputs;
+  const int64_t output = (static_cast<int64_t>(blockIdx.z) * gridDim.y + blockIdx.y) * kTileOutputs;
+  if (output >= p.shape.outputs) return;
   const int warp_row = warp / 2 * kWarpRows, warp_output = warp % 2 * kWarpOutputs;
   const int64_t blocks = (p.shape.inputs + kWarpBlock - 1) / kWarpBlock;
   float a[2][kWarpRows / 2 * kWarpOutputs] = {};

@@ -43,10 +43,10 @@ TEST_P(Linear, CudaEqualsCpu) {
 
 // Long rows, deep pipelines, many tiles, and the layers of the timestep MLP.
 TEST_P(Linear, LargeShapesEqualCpu) {
-  const LinearSize sizes[] = {{1, 5376, 256},  {8, 2688, 5376}, {3, 130, 5380},  {5, 1000, 1028},
-                              {200, 700, 516}, {2048, 96, 260}, {65, 2688, 132}, {4, 66, 4096},
-                              {2, 129, 2052},  {7, 4096, 1024}, {129, 65, 2304}, {6, 260, 7044},
-                              {8, 31, 8192},   {700, 130, 2304}};
+  const LinearSize sizes[] = {{1, 5376, 256},  {8, 2688, 5376},  {3, 130, 5380},  {5, 1000, 1028},
+                              {200, 700, 516}, {2048, 96, 260},  {65, 2688, 132}, {4, 66, 4096},
+                              {2, 129, 2052},  {7, 4096, 1024},  {129, 65, 2304}, {6, 260, 7044},
+                              {8, 31, 8192},   {700, 130, 2304}, {9, 1048577, 4}};
   for (const LinearSize& size : sizes) {
     const OpCall call = MakeLinearCall(GetParam(), size, kSilu, true, 9);
     ExpectCudaEqualsCpu(call, LinearName(call, size));
