@@ -57,8 +57,8 @@ struct TileRing {
   __device__ __forceinline__ void Init() {
     if (threadIdx.x == 0) {
       for (int i = 0; i < P::kStages; ++i) {
-        full[i].Init(kBringers / 32);
-        empty[i].Init(kAdders / 32);
+        full[i].Init(kBringers);
+        empty[i].Init(kAdders);
       }
       device::StageBarrier::FenceInit();
     }
@@ -144,7 +144,7 @@ __device__ __forceinline__ void AddAll(TileRing<P>& ring, Slot<P>& slot, int cou
         factors.Add(sum);
       }
     }
-    Release(ring.empty[slot.index]);
+    ring.empty[slot.index].Arrive();
     slot.Next();
   }
 }
@@ -164,7 +164,7 @@ __device__ __forceinline__ void BringAll(TileRing<P>& ring, Slot<P>& slot, int c
       a.Store(part.a);
       b.template Store<true>(part.b);
     }
-    Release(ring.full[slot.index]);
+    ring.full[slot.index].Arrive();
     slot.Next();
   }
 }
