@@ -15,6 +15,7 @@
 #include "kernels/linear/backward_tile.cuh"
 #include "kernels/linear/backward_tile.h"
 #include "kernels/linear/launch.cuh"
+#include "kernels/linear/shared_memory.h"
 
 namespace rlk::linear {
 namespace {
@@ -57,6 +58,14 @@ __host__ __device__ __forceinline__ int64_t TilesOf(int64_t rows, int64_t column
   return (rows + P::kRows - 1) / P::kRows * ((columns + kTileColumns - 1) / kTileColumns);
 }
 
+// Visits the rows in runs whose number an int holds, of whole stages but for the last.
+template <typename Visit>
+__device__ __forceinline__ void ForRuns(int64_t rows, const Visit& visit) {
+  constexpr int64_t kRun = 1 << 30;
+#pragma unroll 1
+  for (; rows > 0; rows -= kRun) visit(static_cast<int>(min(rows, kRun)));
+}
+
 // Blocks take tiles in turn; while one is written, the operands of the next are on their way.
 template <typename P>
 __global__ void __launch_bounds__(kTileThreads, 1)
@@ -74,7 +83,7 @@ __global__ void __launch_bounds__(kTileThreads, 1)
       const TilePlace<P> first(tile, across);
       ColumnLoader<P::kRows> a(problem.grad, vector, first.row);
       ColumnLoader<kTileColumns> b(problem.x, shape.inputs, first.column);
-      BringAll(ring, slot, static_cast<int>(shape.rows), a, b);
+      ForRuns(shape.rows, [&](int rows) { BringAll(ring, slot, rows, a, b); });
     }
     return;
   }
@@ -99,7 +108,7 @@ __global__ void __launch_bounds__(kTileThreads, 1)
         v[0] = carry.x, v[1] = carry.y, v[2] = carry.z, v[3] = carry.w;
       });
     }
-    AddAll(ring, slot, static_cast<int>(shape.rows), place, sum);
+    ForRuns(shape.rows, [&](int rows) { AddAll(ring, slot, rows, place, sum); });
     each([&](int64_t at, float* v) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) v[i] = arith::Canonical(v[i]);
@@ -198,6 +207,7 @@ struct InputShared {
   TileRing<P> ring;
   float row[P::kThreadColumns][kAdders];
 };
+static_assert(sizeof(InputShared<FullPlan>) <= kSharedBytesPerBlock);
 
 template <typename P>
 __device__ __forceinline__ void WriteTotals(const TiledBackwardInput& problem,

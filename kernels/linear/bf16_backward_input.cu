@@ -9,6 +9,7 @@
 #include "kernels/linear/backward_tile.h"
 #include "kernels/linear/bf16_gradient.cuh"
 #include "kernels/linear/launch.cuh"
+#include "kernels/linear/shared_memory.h"
 
 namespace rlk::linear {
 namespace {
@@ -313,6 +314,8 @@ absl::Status LaunchPass(const Bf16BackwardInput& problem, int64_t first_row, flo
       stream, problem, VectorGradient(problem.grad), first_row, layout, partial));
   return LaunchFold(problem, first_row, kRows, partial, stream);
 }
+
+static_assert(std::max({kFoldBytes, kFoldRowsBytes}) <= kSharedBytesPerBlock);
 
 using Pass = absl::Status (*)(const Bf16BackwardInput&, int64_t, float*, cudaStream_t);
 constexpr Pass kPasses[kRowsMax] = {&LaunchPass<1>, &LaunchPass<2>, &LaunchPass<3>, &LaunchPass<4>,

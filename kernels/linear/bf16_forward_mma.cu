@@ -7,6 +7,7 @@
 #include "kernels/cuda/stream.h"
 #include "kernels/device/tensor_core.cuh"
 #include "kernels/linear/bf16_forward.cuh"
+#include "kernels/linear/shared_memory.h"
 
 namespace rlk::linear {
 namespace {
@@ -101,6 +102,8 @@ __global__ void __launch_bounds__(kForwardThreads, 1)
 }
 
 }  // namespace
+
+static_assert(kRingBytes <= kSharedBytesPerBlock);
 
 absl::Status LaunchBf16ForwardMma(const Bf16Linear& problem, StreamRef stream, bool after_silu) {
   RLK_ASSIGN_OR_RETURN(const cuda::DeviceShape device, cuda::CurrentDeviceShape());

@@ -49,9 +49,14 @@ struct DeviceInfo {
   std::string name;
   std::string uuid;
   int compute_capability = 0;  // 10 * major + minor; 0 for the host
+  int64_t shared_bytes_per_block = 0;
   int multiprocessors = 0;
   int64_t memory_bytes = 0;
 };
+
+inline DeviceTraits TraitsOf(const DeviceInfo& info) {
+  return {info.compute_capability, info.shared_bytes_per_block};
+}
 
 // Memory of one device that outlives calls; freed with its last owner, on any thread. At least
 // 256-byte aligned.

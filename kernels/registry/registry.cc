@@ -81,6 +81,23 @@ void CheckDecl(const MethodDecl& decl, std::vector<std::string>& disagreements) 
 
 }  // namespace
 
+std::string WhyUnfit(const Variant& variant, const DeviceTraits& device) {
+  if (device.compute_capability < variant.capability_min) {
+    return absl::StrCat("needs compute capability ", variant.capability_min,
+                        " or more, the device has ", device.compute_capability);
+  }
+  if (device.compute_capability > variant.capability_max) {
+    return absl::StrCat("needs compute capability ", variant.capability_max,
+                        " or less, the device has ", device.compute_capability);
+  }
+  if (device.shared_bytes_per_block < variant.shared_bytes_per_block) {
+    return absl::StrCat("needs ", variant.shared_bytes_per_block,
+                        " bytes of shared memory a block, the device has ",
+                        device.shared_bytes_per_block);
+  }
+  return "";
+}
+
 bool Method::HasContract(std::string_view id) const {
   return std::any_of(decl.contracts.begin(), decl.contracts.end(),
                      [&](const Contract& contract) { return contract.id == id; });

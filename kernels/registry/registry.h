@@ -21,6 +21,12 @@ namespace rlk {
 
 using LaunchFn = absl::Status (*)(const KernelArgs&);
 
+// What a CUDA device has that a variant can need.
+struct DeviceTraits {
+  int compute_capability = 0;          // 10 * major + minor; 0 for the host
+  int64_t shared_bytes_per_block = 0;  // the most that a block can be given
+};
+
 // One implementation of one method on one backend.
 struct Variant {
   Backend backend = Backend::kCpu;
@@ -29,6 +35,8 @@ struct Variant {
   // CUDA: compute capability as 10 * major + minor, inclusive bounds.
   int capability_min = 0;
   int capability_max = 1 << 20;
+  // CUDA: shared memory that a block of its kernels takes, at most.
+  int64_t shared_bytes_per_block = 0;
   // Runs only where the tensor core follows the law t25x16: BackendState::step_law_reason.
   bool needs_step_law = false;
   // Shape, stride and alignment limits; null takes everything the signature allows. Depends on
@@ -40,6 +48,9 @@ struct Variant {
   // written. Inputs are never written.
   LaunchFn launch = nullptr;
 };
+
+// Why a device with these traits cannot run the variant of a CUDA backend; empty where it can.
+std::string WhyUnfit(const Variant& variant, const DeviceTraits& device);
 
 // One method of an operator: what the proto cannot say.
 struct MethodDecl {

@@ -189,13 +189,11 @@ class Selector {
              absl::StrCat("does not offer contract ", selection_.contract->id));
       return false;
     }
-    if (BackendDevice(variant.backend) == DeviceKind::kCuda &&
-        (query_.compute_capability < variant.capability_min ||
-         query_.compute_capability > variant.capability_max)) {
-      Reject(variant.backend, variant.kernel,
-             absl::StrCat("needs compute capability ", variant.capability_min, " to ",
-                          variant.capability_max, ", the device has ", query_.compute_capability));
-      return false;
+    if (BackendDevice(variant.backend) == DeviceKind::kCuda) {
+      if (std::string why = WhyUnfit(variant, query_.device); !why.empty()) {
+        Reject(variant.backend, variant.kernel, std::move(why));
+        return false;
+      }
     }
     if (variant.needs_step_law && state.available && !state.step_law_reason.empty()) {
       Reject(variant.backend, variant.kernel, state.step_law_reason);
@@ -207,7 +205,7 @@ class Selector {
         return false;
       }
     }
-    const ClaimLevel level = claim->On(query_.compute_capability);
+    const ClaimLevel level = claim->On(query_.device.compute_capability);
     if (!Satisfies(level, query_.minimum_claim)) {
       best_claim_ = std::max(best_claim_, level);
       claim_too_low_ = true;

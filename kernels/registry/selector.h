@@ -16,8 +16,8 @@ struct SelectionQuery {
   std::string backend;          // empty: by priority
   bool allow_fallback = false;  // AUTO
   ClaimLevel minimum_claim = ClaimLevel::kL1BatchInvariant;
-  bool has_cuda = false;       // a healthy CUDA device is there
-  int compute_capability = 0;  // 10 * major + minor of that device
+  bool has_cuda = false;  // a healthy CUDA device is there
+  DeviceTraits device;    // of that device
 };
 
 struct Rejection {

@@ -53,6 +53,7 @@ absl::StatusOr<DeviceInfo> CudaDeviceInfo(int ordinal) {
   info.name = properties.name;
   info.uuid = UuidText(properties.uuid);
   info.compute_capability = 10 * properties.major + properties.minor;
+  info.shared_bytes_per_block = static_cast<int64_t>(properties.sharedMemPerBlockOptin);
   info.multiprocessors = properties.multiProcessorCount;
   info.memory_bytes = static_cast<int64_t>(properties.totalGlobalMem);
   return info;

@@ -308,7 +308,7 @@ absl::StatusOr<Executor*> Engine::Impl::Choose(Job& job) const {
   query.allow_fallback = call.options.allow_fallback;
   query.minimum_claim = call.options.minimum_claim;
   query.has_cuda = candidate != nullptr && candidate->device().info().kind == DeviceKind::kCuda;
-  if (query.has_cuda) query.compute_capability = candidate->device().info().compute_capability;
+  if (query.has_cuda) query.device = TraitsOf(candidate->device().info());
   RLK_ASSIGN_OR_RETURN(job.selection, Select(engine.registry_, *call.method, query, args));
   const KernelArgs selected = MakeKernelArgs(job, job.checked.input_views, outputs);
   if (call.method->decl.validate != nullptr) {

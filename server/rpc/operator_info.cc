@@ -45,41 +45,36 @@ void FillAttributes(const google::protobuf::Descriptor* message, rlk::v1::Method
 }
 
 // Why the variant cannot run here; empty where it can.
-std::string Unavailability(const Registry& registry, int compute_capability,
+std::string Unavailability(const Registry& registry, const DeviceTraits& device,
                            const Variant& variant) {
   const BackendState& state = registry.backend(variant.backend);
   if (!state.available) return state.reason;
   if (BackendDevice(variant.backend) != DeviceKind::kCuda) return "";
-  if (compute_capability >= variant.capability_min &&
-      compute_capability <= variant.capability_max) {
-    return "";
-  }
-  return "compute capability " + std::to_string(compute_capability) + " is not in [" +
-         std::to_string(variant.capability_min) + ", " + std::to_string(variant.capability_max) +
-         "]";
+  if (variant.needs_step_law && !state.step_law_reason.empty()) return state.step_law_reason;
+  return WhyUnfit(variant, device);
 }
 
-void FillContract(const Registry& registry, int compute_capability, const Method& method,
+void FillContract(const Registry& registry, const DeviceTraits& device, const Method& method,
                   const Contract& contract, rlk::v1::ContractInfo& out) {
   out.set_id(contract.id);
   out.set_arithmetic(contract.arithmetic);
   for (const Variant& variant : method.decl.variants) {
     for (const ContractClaim& claim : variant.contracts) {
       if (claim.contract != contract.id) continue;
-      const std::string why = Unavailability(registry, compute_capability, variant);
+      const std::string why = Unavailability(registry, device, variant);
       rlk::v1::VariantInfo* info = out.add_variants();
       info->set_backend(std::string(BackendName(variant.backend)));
       info->set_kernel(variant.kernel);
       info->set_available(why.empty());
       info->set_reason(why);
-      info->set_claim(static_cast<rlk::v1::ClaimLevel>(claim.On(compute_capability)));
+      info->set_claim(static_cast<rlk::v1::ClaimLevel>(claim.On(device.compute_capability)));
     }
   }
 }
 
 }  // namespace
 
-void FillMethodInfo(const Registry& registry, int compute_capability, const Method& method,
+void FillMethodInfo(const Registry& registry, const DeviceTraits& device, const Method& method,
                     rlk::v1::MethodInfo& out) {
   const MethodSignature& signature = method.signature;
   out.set_method(signature.method);
@@ -87,7 +82,7 @@ void FillMethodInfo(const Registry& registry, int compute_capability, const Meth
   out.set_direction(static_cast<rlk::v1::Direction>(signature.direction));
   out.set_op_class(static_cast<rlk::v1::OpClass>(signature.op_class));
   for (const Contract& contract : method.decl.contracts) {
-    FillContract(registry, compute_capability, method, contract, *out.add_contracts());
+    FillContract(registry, device, method, contract, *out.add_contracts());
   }
   const google::protobuf::MethodDescriptor* descriptor = FindDescriptor(signature.rpc);
   if (descriptor == nullptr) return;

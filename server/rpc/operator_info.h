@@ -7,9 +7,8 @@
 namespace rlk::server {
 
 // Tensor and attribute options are those of the proto descriptors; contracts, arithmetic, claims
-// and availability are the registry's. `compute_capability` (10 * major + minor) is that of the
-// CUDA device, 0 where there is none.
-void FillMethodInfo(const Registry& registry, int compute_capability, const Method& method,
+// and availability are the registry's. `device` is the CUDA device, zeros where there is none.
+void FillMethodInfo(const Registry& registry, const DeviceTraits& device, const Method& method,
                     rlk::v1::MethodInfo& out);
 
 }  // namespace rlk::server

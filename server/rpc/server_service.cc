@@ -125,9 +125,10 @@ rlk::v1::GetInfoResponse MakeInfo(const Engine& engine, const ServerFacts& facts
 absl::StatusOr<rlk::v1::ListOperatorsResponse> MakeOperatorList(
     const Engine& engine, const rlk::v1::ListOperatorsRequest& request) {
   const Registry& registry = engine.registry();
-  int compute_capability = 0;
+  DeviceTraits best;
   for (const Device* device : engine.devices()) {
-    compute_capability = std::max(compute_capability, device->info().compute_capability);
+    const DeviceTraits traits = TraitsOf(device->info());
+    if (traits.compute_capability > best.compute_capability) best = traits;
   }
   rlk::v1::ListOperatorsResponse out;
   std::set<std::string> operators;
@@ -136,7 +137,7 @@ absl::StatusOr<rlk::v1::ListOperatorsResponse> MakeOperatorList(
     if (!request.operator_().empty() && method->signature.operator_name != request.operator_()) {
       continue;
     }
-    FillMethodInfo(registry, compute_capability, *method, *out.add_methods());
+    FillMethodInfo(registry, best, *method, *out.add_methods());
   }
   if (out.methods_size() == 0 && !request.operator_().empty()) {
     std::string allowed;

@@ -303,6 +303,7 @@ class FakeDevice final : public server::Device {
     info_.name = "fake";
     info_.uuid = options.uuid;
     info_.compute_capability = options.kind == DeviceKind::kCuda ? options.compute_capability : 0;
+    info_.shared_bytes_per_block = options.kind == DeviceKind::kCuda ? 227 << 10 : 0;
     residents_ = server::HostResidents::Make(info_, /*poison=*/true);
     shared_ = server::HostResidents::Make(info_, /*poison=*/false);
   }

@@ -8,6 +8,7 @@
 #include "kernels/linear/bf16_cuda.h"
 #include "kernels/linear/cuda.h"
 #include "kernels/linear/k128_cuda.h"
+#include "kernels/linear/shared_memory.h"
 #include "kernels/linear/views_f32.h"
 #include "kernels/linear/workspace.h"
 #include "kernels/ops/adaln_projection_3mod/adaln_projection_3mod.h"
@@ -223,6 +224,7 @@ Variant MakeVariant(Backend backend, const char* kernel, LaunchFn launch,
   }
   variant.capability_min = 80;
   variant.needs_step_law = true;
+  variant.shared_bytes_per_block = linear::kSharedBytesPerBlock;
   variant.applicable = &Bf16Weights;
   variant.launch = launch;
   variant.workspace_bytes = workspace_bytes;
@@ -257,10 +259,11 @@ std::vector<Variant> AdalnCudaVariants(bool backward, bool offer_h3) {
   Variant wgmma =
       MakeVariant(Backend::kCudaSm90, "adaln_forward_wgmma", &ForwardWgmma, &WgmmaBytes, offer_h3);
   wgmma.capability_min = wgmma.capability_max = 90;
+  Variant f32 = MakeF32Variant("adaln_forward_f32", &ForwardF32, &ForwardF32Bytes, offer_h3);
+  f32.shared_bytes_per_block = 0;
   return {std::move(wgmma),
           MakeVariant(Backend::kCuda, "adaln_forward_mma", &ForwardMma, &PlainBytes, offer_h3),
-          MakeK128Variant("adaln_forward_k128", &ForwardK128, &ForwardK128Bytes),
-          MakeF32Variant("adaln_forward_f32", &ForwardF32, &ForwardF32Bytes, offer_h3)};
+          MakeK128Variant("adaln_forward_k128", &ForwardK128, &ForwardK128Bytes), std::move(f32)};
 }
 
 }  // namespace rlk

@@ -6,6 +6,7 @@
 #include "kernels/core/status.h"
 #include "kernels/linear/bf16_cuda.h"
 #include "kernels/linear/cublaslt.h"
+#include "kernels/linear/shared_memory.h"
 #include "kernels/ops/det_linear/bf16.h"
 #include "kernels/ops/det_linear/k128_cuda_variants.h"
 
@@ -79,6 +80,7 @@ Variant MakeVariant(Backend backend, const char* kernel, LaunchFn launch) {
       {det_linear::kBf16Contract, ClaimLevel::kL3Portable, {90}, ClaimLevel::kL1BatchInvariant}};
   variant.capability_min = 80;
   variant.needs_step_law = true;
+  variant.shared_bytes_per_block = linear::kSharedBytesPerBlock;
   variant.launch = launch;
   return variant;
 }

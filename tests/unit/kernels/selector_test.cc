@@ -57,13 +57,13 @@ struct World {
   World() {
     for (BackendState& state : backends) state.available = true;
     query.has_cuda = true;
-    query.compute_capability = 90;
+    query.device = {.compute_capability = 90, .shared_bytes_per_block = 227 << 10};
   }
   BackendState& backend(Backend b) { return backends[static_cast<size_t>(b)]; }
   void FailToLoad(Backend b) { backend(b) = {false, true, "known answers failed", 0}; }
   void NoDevice() {
     query.has_cuda = false;
-    query.compute_capability = 0;
+    query.device.compute_capability = 0;
     backend(Backend::kCuda) = {false, false, "no driver", 0};
     backend(Backend::kCudaSm90) = {false, false, "no driver", 0};
     backend(Backend::kCublasLt) = {false, false, "no driver", 0};
@@ -126,21 +126,32 @@ TEST(Select, ChoosesTheFirstApplicableVariant) {
        {"cuda_sm90: no healthy CUDA device", "cuda: no healthy CUDA device"},
        ""},
       {"capability below",
-       [](World& w) { w.query.compute_capability = 80; },
+       [](World& w) { w.query.device.compute_capability = 80; },
        "op_cuda",
        kPortable,
        ClaimLevel::kL3Portable,
-       {"cuda_sm90: needs compute capability 90 to 1048576, the device has 80"},
+       {"cuda_sm90: needs compute capability 90 or more, the device has 80"},
        ""},
       {"capability above",
        [](World& w) {
-         w.query.compute_capability = 100;
+         w.query.device.compute_capability = 100;
          w.variant(Backend::kCudaSm90).capability_max = 90;
        },
        "op_cuda",
        kPortable,
        ClaimLevel::kL3Portable,
-       {"cuda_sm90: needs compute capability 90 to 90, the device has 100"},
+       {"cuda_sm90: needs compute capability 90 or less, the device has 100"},
+       ""},
+      {"less shared memory than its kernels take",
+       [](World& w) {
+         w.query.device.shared_bytes_per_block = 99 << 10;
+         w.variant(Backend::kCudaSm90).shared_bytes_per_block = 137 << 10;
+         w.variant(Backend::kCuda).shared_bytes_per_block = 99 << 10;
+       },
+       "op_cuda",
+       kPortable,
+       ClaimLevel::kL3Portable,
+       {"cuda_sm90: needs 140288 bytes of shared memory a block, the device has 101376"},
        ""},
       {"a shape that does not apply",
        [](World& w) { w.variant(Backend::kCudaSm90).applicable = &RefusesShape; },
@@ -224,12 +235,12 @@ TEST(Select, ChoosesTheFirstApplicableVariant) {
       {"a failed backend that does not apply is no fallback, in STRICT",
        [](World& w) {
          w.FailToLoad(Backend::kCudaSm90);
-         w.query.compute_capability = 80;
+         w.query.device.compute_capability = 80;
        },
        "op_cuda",
        kPortable,
        ClaimLevel::kL3Portable,
-       {"cuda_sm90: needs compute capability 90 to 1048576, the device has 80"},
+       {"cuda_sm90: needs compute capability 90 or more, the device has 80"},
        ""},
       {"a failed lower backend does not matter",
        [](World& w) { w.FailToLoad(Backend::kCpu); },
@@ -258,7 +269,7 @@ TEST(Select, ChoosesTheFirstApplicableVariant) {
       {"another GPU has the lower claim",
        [](World& w) {
          w.variant(Backend::kCudaSm90).contracts = {kMeasuredOn90};
-         w.query.compute_capability = 100;
+         w.query.device.compute_capability = 100;
        },
        "op_sm90",
        kPortable,
@@ -268,7 +279,7 @@ TEST(Select, ChoosesTheFirstApplicableVariant) {
       {"another GPU is passed over where its claim is below the minimum",
        [](World& w) {
          w.variant(Backend::kCudaSm90).contracts = {kMeasuredOn90};
-         w.query.compute_capability = 100;
+         w.query.device.compute_capability = 100;
          w.query.minimum_claim = ClaimLevel::kL3Portable;
        },
        "op_cuda",
@@ -441,7 +452,7 @@ TEST(Select, RefusesWithReasonFieldValueAndAllowedSet) {
 
 TEST(Select, IsPure) {
   World world;
-  world.query.compute_capability = 80;
+  world.query.device.compute_capability = 80;
   for (int i = 0; i < 3; ++i) {
     const absl::StatusOr<Selection> selection = world.Run();
     ASSERT_TRUE(selection.ok());
