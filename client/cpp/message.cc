@@ -113,7 +113,7 @@ absl::Status Contradiction(const std::string& name, const std::string& what) {
                    "the reply contradicts itself: " + what);
 }
 
-absl::StatusOr<Tensor> TakeTensor(const std::string& name, const wire::InlineTensor& given) {
+absl::StatusOr<Tensor> TakeTensor(const std::string& name, const wire::GivenTensor& given) {
   if (given.strides.count != 0) return Contradiction(name, "it has strides");
   // The size of the shape is compared before memory is taken for it.
   const char somewhere = 0;
@@ -121,38 +121,78 @@ absl::StatusOr<Tensor> TakeTensor(const std::string& name, const wire::InlineTen
       const int64_t expected,
       SourceBytes({.dtype = given.dtype, .shape = Dims(given.shape.span()), .data = &somewhere},
                   name));
-  if (expected != given.payload.size) {
-    return Contradiction(name, std::to_string(given.payload.size) + " bytes, but its shape has " +
+  const HostBytes& payload = given.source.payload;
+  if (expected != payload.size) {
+    return Contradiction(name, std::to_string(payload.size) + " bytes, but its shape has " +
                                    std::to_string(expected));
   }
   RLK_ASSIGN_OR_RETURN(Tensor tensor, Tensor::Allocate(given.dtype, given.shape.span()));
   std::byte* to = tensor.mutable_bytes().data();
-  for (const auto& piece : given.payload.pieces) {
+  for (const auto& piece : payload.pieces) {
     if (!piece.empty()) std::memcpy(to, piece.data(), piece.size());
     to += piece.size();
   }
   return tensor;
 }
 
-Dims TakeShape(const rlk::v1::Tensor& header) {
-  Dims shape;
-  for (const int64_t size : header.shape()) {
-    if (shape.rank() < kMaxRank) shape.push_back(size);
-  }
-  return shape;
-}
-
-ResidentTensor TakeResident(const rlk::v1::Tensor& header) {
+ResidentTensor TakeResident(const wire::GivenTensor& given) {
   ResidentTensor tensor;
-  tensor.handle = header.resident();
-  tensor.dtype = static_cast<DType>(header.dtype());
+  const TensorHandle& handle = given.source.resident;
+  tensor.handle.set_id(handle.id);
+  tensor.handle.set_server_id(handle.server_id);
+  tensor.handle.set_generation(handle.generation);
+  tensor.handle.set_offset(handle.offset);
+  tensor.dtype = given.dtype;
+  tensor.shape = Dims(given.shape.span());
   int64_t bytes = DTypeSize(tensor.dtype);
-  for (const int64_t size : header.shape()) {
-    if (tensor.shape.rank() < kMaxRank) tensor.shape.push_back(size);
+  for (const int64_t size : given.shape.span()) {
     if (__builtin_mul_overflow(bytes, size, &bytes)) bytes = 0;
   }
   tensor.bytes = bytes;
   return tensor;
+}
+
+PlacedTensor TakePlaced(const wire::GivenTensor& given) {
+  PlacedTensor tensor{given.dtype, Dims(given.shape.span()), {}};
+  const rlk::ArenaSlot& place = given.source.arena;
+  tensor.place.set_arena(place.arena);
+  tensor.place.set_generation(place.generation);
+  tensor.place.set_offset(place.offset);
+  return tensor;
+}
+
+// What ReadTensor gives, of a tensor that it does not take.
+absl::StatusOr<wire::GivenTensor> Given(const std::string& name, rlk::v1::Tensor& tensor) {
+  wire::GivenTensor given;
+  if (tensor.shape_size() > kMaxRank) return Contradiction(name, "its rank is above 8");
+  given.dtype = static_cast<DType>(tensor.dtype());
+  for (const int64_t size : tensor.shape()) given.shape.values[given.shape.count++] = size;
+  given.strides.count = tensor.strides_size() > 0 ? 1 : 0;
+  wire::GivenSource& source = given.source;
+  switch (tensor.source_case()) {
+    case rlk::v1::Tensor::kData: {
+      const auto data = std::make_shared<const std::string>(std::move(*tensor.mutable_data()));
+      source.payload.size = static_cast<int64_t>(data->size());
+      source.payload.pieces = {std::as_bytes(std::span(data->data(), data->size()))};
+      source.payload.owner = data;
+      break;
+    }
+    case rlk::v1::Tensor::kResident: {
+      const rlk::v1::TensorHandle& handle = tensor.resident();
+      source.kind = TensorSource::kResident;
+      source.resident = {handle.id(), handle.server_id(), handle.generation(), handle.offset()};
+      break;
+    }
+    case rlk::v1::Tensor::kArena: {
+      const rlk::v1::ArenaRef& place = tensor.arena();
+      source.kind = TensorSource::kArena;
+      source.arena = {place.arena(), place.generation(), place.offset()};
+      break;
+    }
+    case rlk::v1::Tensor::SOURCE_NOT_SET:
+      return Contradiction(name, "it is neither inline nor resident nor in an arena");
+  }
+  return given;
 }
 
 // Reads a reply without an object for it: payloads are referenced, the report is taken as it is,
@@ -160,16 +200,10 @@ ResidentTensor TakeResident(const rlk::v1::Tensor& header) {
 class ReplyReader {
  public:
   ReplyReader(const std::vector<TensorSpec>& specs, const wire::InputBytes& bytes)
-      : specs_(specs),
-        reader_(bytes.pieces),
-        outputs_(specs.size()),
-        residents_(specs.size()),
-        placed_(specs.size()) {}
+      : specs_(specs), reader_(bytes.pieces), outputs_(specs.size()) {}
 
-  // By output spec, in one of the three.
-  const std::vector<std::optional<wire::InlineTensor>>& outputs() const { return outputs_; }
-  std::vector<std::optional<ResidentTensor>>& residents() { return residents_; }
-  std::vector<std::optional<PlacedTensor>>& placed() { return placed_; }
+  // By output spec.
+  const std::vector<std::optional<wire::GivenTensor>>& outputs() const { return outputs_; }
   std::string TakeReport() { return std::move(report_); }
 
   absl::Status Run() {
@@ -204,39 +238,17 @@ class ReplyReader {
 
   absl::Status ReadOutput(size_t index) {
     const wire::PieceReader begin = reader_;
-    std::optional<wire::InlineTensor>& output = outputs_[index];
-    if (!output && wire::ReadInlineTensor(reader_, &output.emplace())) return absl::OkStatus();
-    // A tensor that stays on the server, a newer server's, or a reply that is wrong: protobuf knows
-    // what may be passed over.
+    std::optional<wire::GivenTensor>& output = outputs_[index];
+    if (!output && wire::ReadTensor(reader_, &output.emplace())) return absl::OkStatus();
+    // A newer server's, or a reply that is wrong: protobuf knows what may be passed over.
     reader_ = begin;
-    output.reset();
     std::string text;
     rlk::v1::Tensor tensor;
     if (!CopyValue(wire::MakeTag(1, wire::WireType::kBytes), &text) ||
         !tensor.ParsePartialFromString(text)) {
       return Malformed();
     }
-    const std::string& name = specs_[index].name;
-    if (tensor.source_case() == rlk::v1::Tensor::kResident) {
-      residents_[index] = TakeResident(tensor);
-      return absl::OkStatus();
-    }
-    if (tensor.source_case() == rlk::v1::Tensor::kArena) {
-      placed_[index] = {static_cast<DType>(tensor.dtype()), TakeShape(tensor), tensor.arena()};
-      return absl::OkStatus();
-    }
-    if (tensor.source_case() != rlk::v1::Tensor::kData) {
-      return Contradiction(name, "it is neither inline nor resident nor in an arena");
-    }
-    if (tensor.shape_size() > kMaxRank) return Contradiction(name, "its rank is above 8");
-    output.emplace();
-    output->dtype = static_cast<DType>(tensor.dtype());
-    for (const int64_t size : tensor.shape()) output->shape.values[output->shape.count++] = size;
-    output->strides.count = tensor.strides_size() > 0 ? 1 : 0;
-    const auto data = std::make_shared<const std::string>(std::move(*tensor.mutable_data()));
-    output->payload.size = static_cast<int64_t>(data->size());
-    output->payload.pieces = {std::as_bytes(std::span(data->data(), data->size()))};
-    output->payload.owner = data;
+    RLK_ASSIGN_OR_RETURN(output, Given(specs_[index].name, tensor));
     return absl::OkStatus();
   }
 
@@ -264,9 +276,7 @@ class ReplyReader {
   const std::vector<TensorSpec>& specs_;
   wire::PieceReader reader_;
   std::string report_;
-  std::vector<std::optional<wire::InlineTensor>> outputs_;
-  std::vector<std::optional<ResidentTensor>> residents_;
-  std::vector<std::optional<PlacedTensor>> placed_;
+  std::vector<std::optional<wire::GivenTensor>> outputs_;
 };
 
 HostBytes Payload(const TensorRef& ref, int64_t bytes) {
@@ -373,18 +383,22 @@ absl::StatusOr<CallResult> DecodeReply(const wire::MethodBinding& method,
   RLK_RETURN_IF_ERROR(reader.Run());
   result.outputs.reserve(specs.size());
   for (size_t i = 0; i < specs.size(); ++i) {
-    if (reader.residents()[i]) {
-      result.residents.emplace_back(specs[i].name, *std::move(reader.residents()[i]));
-      continue;
-    }
-    if (reader.placed()[i]) {
-      result.placed.emplace_back(specs[i].name, *std::move(reader.placed()[i]));
-      continue;
-    }
-    const std::optional<wire::InlineTensor>& output = reader.outputs()[i];
+    const std::optional<wire::GivenTensor>& output = reader.outputs()[i];
     if (!output) continue;
-    RLK_ASSIGN_OR_RETURN(Tensor tensor, TakeTensor(specs[i].name, *output));
-    result.outputs.emplace_back(specs[i].name, std::move(tensor));
+    const std::string& name = specs[i].name;
+    switch (output->source.kind) {
+      case TensorSource::kInline: {
+        RLK_ASSIGN_OR_RETURN(Tensor tensor, TakeTensor(name, *output));
+        result.outputs.emplace_back(name, std::move(tensor));
+        break;
+      }
+      case TensorSource::kResident:
+        result.residents.emplace_back(name, TakeResident(*output));
+        break;
+      case TensorSource::kArena:
+        result.placed.emplace_back(name, TakePlaced(*output));
+        break;
+    }
   }
   result.report = Report(reader.TakeReport());
   return result;

@@ -13,6 +13,7 @@
 #include "kernels/registry/call.h"
 #include "kernels/registry/signature.h"
 #include "proto/wire/bytes.h"
+#include "proto/wire/tensor_reader.h"
 #include "rlk/v1/call.pb.h"
 #include "rlk/v1/tensor.pb.h"
 
@@ -28,15 +29,15 @@ struct TensorHead {
   std::span<const int64_t> strides;  // empty: C order
 };
 
-// A tensor whose elements came with the message: checks the header against itself and against the
-// payload's length. TensorArg::spec is the caller's to set.
-absl::StatusOr<TensorArg> DecodeInlineTensor(const TensorSpec& spec, std::string_view name,
-                                             const TensorHead& head, HostBytes payload,
-                                             const Limits& limits);
+// Checks the header of a tensor named `name` ("x", "xs[2]") against itself and against the source.
+// TensorArg::spec is the caller's to set.
+absl::StatusOr<TensorArg> CheckTensor(const TensorSpec& spec, std::string_view name,
+                                      const TensorHead& head, GivenSource source,
+                                      const Limits& limits);
 
-// Decodes a request as clients usually write it, straight into a call: tensors inline, every field
-// once and in the spelling that protobuf writes. Anything else, errors included, is nullopt and
-// left to the general way, which takes several times as long and explains what it refuses.
+// Decodes a request as clients usually write it, straight into a call: every field once and in the
+// spelling that protobuf writes. Anything else, errors included, is nullopt and left to the general
+// way, which takes several times as long and explains what it refuses.
 std::optional<Call> DecodeCommonCall(const Method& method, const InputBytes& bytes,
                                      const Limits& limits);
 
@@ -46,9 +47,7 @@ absl::StatusOr<Call> DecodeAnyCall(const Method& method,
                                    const google::protobuf::Descriptor* descriptor,
                                    const InputBytes& bytes, const Limits& limits);
 
-// Decodes one tensor named `name` ("x", "xs[2]") and checks its header against itself and against
-// the payload's length. Takes `payload` (null where the source is not `data`). TensorArg::spec is
-// the caller's to set.
+// CheckTensor of a message. Takes `payload` (null where the source is not `data`).
 absl::StatusOr<TensorArg> DecodeTensor(const TensorSpec& spec, std::string_view name,
                                        const rlk::v1::Tensor& tensor, HostBytes* payload,
                                        const Limits& limits);
@@ -57,13 +56,20 @@ absl::StatusOr<TensorArg> DecodeTensor(const TensorSpec& spec, std::string_view 
 absl::Status DecodeOptions(const rlk::v1::CallOptions& options, const MethodSignature& signature,
                            const Limits& limits, CallOptions* out);
 
+// Of enum numbers that exist: others are refused with the message.
+ClaimLevel ToClaim(rlk::v1::ClaimLevel claim);
+InputCapture ToCapture(rlk::v1::InputCapture capture);
+Verification ToVerification(rlk::v1::Verification verification);
+
+// DecodeOptions from the length of the field on, as clients usually write it; false for anything
+// else.
+bool ReadOptions(PieceReader& reader, const MethodSignature& signature, const Limits& limits,
+                 CallOptions* out);
+
 // Refuses texts of a request that are longer than limits.attribute_text_bytes_max.
 absl::Status CheckText(std::string_view field, std::string_view text, const Limits& limits);
 
 TensorHandle DecodeHandle(const rlk::v1::TensorHandle& handle);
-
-// Decodes a place in an arena; `field` names it in errors.
-absl::StatusOr<ArenaSlot> DecodeArena(std::string_view field, const rlk::v1::ArenaRef& arena,
-                                      const Limits& limits);
+ArenaSlot DecodeArena(const rlk::v1::ArenaRef& arena);
 
 }  // namespace rlk::wire

@@ -9,7 +9,6 @@
 #include "proto/wire/piece_reader.h"
 #include "proto/wire/signatures.h"
 #include "proto/wire/tensor_reader.h"
-#include "proto/wire/validate.h"
 #include "proto/wire/wire_format.h"
 
 namespace rlk::wire {
@@ -53,7 +52,9 @@ class CommonDecoder {
       if (signature_.attributes[i].field_number != number) continue;
       return ReadAttribute(static_cast<int32_t>(i), TagWireType(tag));
     }
-    return tag == MakeTag(kOptionsFieldNumber, WireType::kBytes) && ReadOptions();
+    return tag == MakeTag(kOptionsFieldNumber, WireType::kBytes) &&
+           !std::exchange(has_options_, true) &&
+           ReadOptions(reader_, signature_, limits_, &call_.options);
   }
 
   bool ReadInput(int32_t index) {
@@ -65,12 +66,12 @@ class CommonDecoder {
     for (const TensorArg& input : call_.inputs) {
       if (input.spec == index) return false;
     }
-    InlineTensor tensor;
-    if (!ReadInlineTensor(reader_, &tensor)) return false;
-    tensor.payload.owner = owner_;
-    auto input = DecodeInlineTensor(spec, spec.name,
-                                    {tensor.dtype, tensor.shape.span(), tensor.strides.span()},
-                                    std::move(tensor.payload), limits_);
+    GivenTensor tensor;
+    if (!ReadTensor(reader_, &tensor)) return false;
+    if (tensor.source.kind == TensorSource::kInline) tensor.source.payload.owner = owner_;
+    auto input =
+        CheckTensor(spec, spec.name, {tensor.dtype, tensor.shape.span(), tensor.strides.span()},
+                    std::move(tensor.source), limits_);
     if (!input.ok()) return false;
     input->spec = index;
     call_.inputs.push_back(*std::move(input));
@@ -113,20 +114,6 @@ class CommonDecoder {
     }
     std::memcpy(number, &bits, sizeof(bits));
     return true;
-  }
-
-  bool ReadOptions() {
-    if (std::exchange(has_options_, true)) return false;
-    int64_t length = 0;
-    std::string text;
-    if (!ReadLength(reader_, &length) || length > limits_.header_bytes_max ||
-        !reader_.Append(length, text)) {
-      return false;
-    }
-    rlk::v1::CallOptions options;
-    return ValidateMessage(*rlk::v1::CallOptions::descriptor(), text).ok() &&
-           options.ParsePartialFromString(text) &&
-           DecodeOptions(options, signature_, limits_, &call_.options).ok();
   }
 
   const MethodSignature& signature_;

@@ -39,7 +39,8 @@ absl::Status DecodePlacement(std::string_view field, const rlk::v1::Placement& p
       return absl::OkStatus();
     case rlk::v1::Placement::kArena: {
       out->kind = PlacementKind::kArena;
-      RLK_ASSIGN_OR_RETURN(out->arena, DecodeArena(field, placement.arena(), limits));
+      RLK_RETURN_IF_ERROR(CheckText(field, placement.arena().arena(), limits));
+      out->arena = DecodeArena(placement.arena());
       return absl::OkStatus();
     }
     case rlk::v1::Placement::KIND_NOT_SET:
@@ -87,7 +88,8 @@ absl::Status DecodeDigests(const rlk::v1::CallOptions& options, CallOptions* out
   return absl::OkStatus();
 }
 
-// Enum numbers that do not exist were refused with the message.
+}  // namespace
+
 ClaimLevel ToClaim(rlk::v1::ClaimLevel claim) {
   switch (claim) {
     case rlk::v1::CLAIM_LEVEL_L0_REPEATABLE:
@@ -122,8 +124,6 @@ Verification ToVerification(rlk::v1::Verification verification) {
       return Verification::kNone;
   }
 }
-
-}  // namespace
 
 absl::Status CheckText(std::string_view field, std::string_view text, const Limits& limits) {
   const auto size = static_cast<int64_t>(text.size());

@@ -135,6 +135,13 @@ absl::StatusOr<TensorArg> DecodeHead(const TensorSpec& spec, std::string_view na
   return arg;
 }
 
+// Of a text that came with the source.
+absl::Status CheckPart(std::string_view name, std::string_view part, std::string_view text,
+                       const Limits& limits) {
+  if (static_cast<int64_t>(text.size()) <= limits.attribute_text_bytes_max) return absl::OkStatus();
+  return CheckText(Sub(name, part), text, limits);
+}
+
 template <typename Values>
 std::span<const int64_t> AsSpan(const Values& values) {
   return {values.data(), static_cast<size_t>(values.size())};
@@ -146,20 +153,38 @@ TensorHandle DecodeHandle(const rlk::v1::TensorHandle& handle) {
   return {handle.id(), handle.server_id(), handle.generation(), handle.offset()};
 }
 
-absl::StatusOr<ArenaSlot> DecodeArena(std::string_view field, const rlk::v1::ArenaRef& arena,
-                                      const Limits& limits) {
-  RLK_RETURN_IF_ERROR(CheckText(field, arena.arena(), limits));
-  return ArenaSlot{arena.arena(), arena.generation(), arena.offset()};
+ArenaSlot DecodeArena(const rlk::v1::ArenaRef& arena) {
+  return {arena.arena(), arena.generation(), arena.offset()};
 }
 
-absl::StatusOr<TensorArg> DecodeInlineTensor(const TensorSpec& spec, std::string_view name,
-                                             const TensorHead& head, HostBytes payload,
-                                             const Limits& limits) {
+absl::StatusOr<TensorArg> CheckTensor(const TensorSpec& spec, std::string_view name,
+                                      const TensorHead& head, GivenSource source,
+                                      const Limits& limits) {
+  // The server knows the header of a resident tensor that is taken whole.
+  const bool whole = source.kind == TensorSource::kResident && head.dtype == DType::kUnspecified &&
+                     head.shape.empty() && head.strides.empty();
   int64_t span = 0;
-  RLK_ASSIGN_OR_RETURN(TensorArg arg, DecodeHead(spec, name, head, limits, &span));
-  arg.source = TensorSource::kInline;
-  arg.data = std::move(payload);
-  RLK_RETURN_IF_ERROR(CheckPayload(spec, name, head, arg, span));
+  TensorArg arg;
+  if (!whole) {
+    RLK_ASSIGN_OR_RETURN(arg, DecodeHead(spec, name, head, limits, &span));
+  }
+  arg.source = source.kind;
+  switch (source.kind) {
+    case TensorSource::kInline:
+      arg.data = std::move(source.payload);
+      RLK_RETURN_IF_ERROR(CheckPayload(spec, name, head, arg, span));
+      break;
+    case TensorSource::kResident:
+      RLK_RETURN_IF_ERROR(CheckPart(name, ".resident.id", source.resident.id, limits));
+      RLK_RETURN_IF_ERROR(
+          CheckPart(name, ".resident.server_id", source.resident.server_id, limits));
+      arg.resident = std::move(source.resident);
+      break;
+    case TensorSource::kArena:
+      RLK_RETURN_IF_ERROR(CheckPart(name, ".arena.arena", source.arena.arena, limits));
+      arg.arena = std::move(source.arena);
+      break;
+  }
   return arg;
 }
 
@@ -168,38 +193,27 @@ absl::StatusOr<TensorArg> DecodeTensor(const TensorSpec& spec, std::string_view 
                                        const Limits& limits) {
   const TensorHead head{static_cast<DType>(tensor.dtype()), AsSpan(tensor.shape()),
                         AsSpan(tensor.strides())};
-  if (tensor.source_case() == rlk::v1::Tensor::kData) {
-    return DecodeInlineTensor(spec, name, head, std::move(*payload), limits);
-  }
-  // The server knows the header of a resident tensor that is taken whole.
-  const bool whole = tensor.source_case() == rlk::v1::Tensor::kResident &&
-                     tensor.dtype() == rlk::v1::DATA_TYPE_UNSPECIFIED && tensor.shape_size() == 0 &&
-                     tensor.strides_size() == 0;
-  int64_t span = 0;
-  TensorArg arg;
-  if (!whole) {
-    RLK_ASSIGN_OR_RETURN(arg, DecodeHead(spec, name, head, limits, &span));
-  }
+  GivenSource source;
   switch (tensor.source_case()) {
-    case rlk::v1::Tensor::kResident: {
-      const rlk::v1::TensorHandle& handle = tensor.resident();
-      arg.source = TensorSource::kResident;
-      RLK_RETURN_IF_ERROR(CheckText(Sub(name, ".resident.id"), handle.id(), limits));
-      RLK_RETURN_IF_ERROR(CheckText(Sub(name, ".resident.server_id"), handle.server_id(), limits));
-      arg.resident = DecodeHandle(handle);
+    case rlk::v1::Tensor::kData:
+      source.payload = std::move(*payload);
       break;
-    }
-    case rlk::v1::Tensor::kArena: {
-      arg.source = TensorSource::kArena;
-      RLK_ASSIGN_OR_RETURN(arg.arena,
-                           DecodeArena(Sub(name, ".arena.arena"), tensor.arena(), limits));
+    case rlk::v1::Tensor::kResident:
+      source.kind = TensorSource::kResident;
+      source.resident = DecodeHandle(tensor.resident());
       break;
-    }
-    default:
+    case rlk::v1::Tensor::kArena:
+      source.kind = TensorSource::kArena;
+      source.arena = DecodeArena(tensor.arena());
+      break;
+    case rlk::v1::Tensor::SOURCE_NOT_SET: {
+      int64_t span = 0;
+      RLK_RETURN_IF_ERROR(DecodeHead(spec, name, head, limits, &span).status());
       return InvalidArgument(Reason::kMissingTensor, name, "", "data, resident, arena",
                              "the tensor has no source");
+    }
   }
-  return arg;
+  return CheckTensor(spec, name, head, std::move(source), limits);
 }
 
 }  // namespace rlk::wire

@@ -67,10 +67,21 @@ class Setup {
     }
     request_.method = method_->decl.method;
     request_.inputs = {{"x", {.dtype = DType::kF32, .shape = {32}, .data = values_.data()}}};
+    rlk::v1::ArenaRef place;
+    place.set_arena("0123456789abcdef");
+    place.set_generation(7);
+    in_arena_.method = method_->decl.method;
+    in_arena_.inputs = {{"x", {.dtype = DType::kF32, .shape = {32}, .arena = place}}};
+    place.set_offset(4096);
+    *(*in_arena_.options.mutable_outputs())["y"].mutable_arena() = place;
+    in_arena_.options.set_input_capture(rlk::v1::INPUT_CAPTURE_LIVE);
   }
 
-  wire::OutputBytes Request() const {
-    auto message = client::EncodeRequest(*binding_, request_, client::kInlineBytesMax);
+  wire::OutputBytes Request() const { return Request(request_); }
+  // Of tensors that lie in an arena. Nothing here has one, so that the call is not run.
+  wire::OutputBytes RequestInArena() const { return Request(in_arena_); }
+  wire::OutputBytes Request(const client::CallRequest& request) const {
+    auto message = client::EncodeRequest(*binding_, request, client::kInlineBytesMax);
     CheckOk(message.status());
     return *std::move(message);
   }
@@ -104,7 +115,7 @@ class Setup {
   std::unique_ptr<server::Engine> engine_;
   const Method* method_ = nullptr;
   const wire::MethodBinding* binding_ = nullptr;
-  client::CallRequest request_;
+  client::CallRequest request_, in_arena_;
 };
 
 const Setup& Shared() {
@@ -116,6 +127,17 @@ void ClientRequest(benchmark::State& state) {
   for (auto _ : state) benchmark::DoNotOptimize(Shared().Request());
 }
 BENCHMARK(ClientRequest);
+
+void ClientRequestInArena(benchmark::State& state) {
+  for (auto _ : state) benchmark::DoNotOptimize(Shared().RequestInArena());
+}
+BENCHMARK(ClientRequestInArena);
+
+void ServerDecodeInArena(benchmark::State& state) {
+  const std::string request = Flat(Shared().RequestInArena());
+  for (auto _ : state) benchmark::DoNotOptimize(Shared().Decode(request));
+}
+BENCHMARK(ServerDecodeInArena);
 
 void ServerDecode(benchmark::State& state) {
   const std::string request = Flat(Shared().Request());

@@ -147,6 +147,11 @@ void ExpectSame(const ArenaSlot& a, const ArenaSlot& b) {
   GOOGLE_CHECK(a.arena == b.arena && a.generation == b.generation && a.offset == b.offset);
 }
 
+void ExpectSame(const TensorHandle& a, const TensorHandle& b) {
+  GOOGLE_CHECK(a.id == b.id && a.server_id == b.server_id);
+  GOOGLE_CHECK(a.generation == b.generation && a.offset == b.offset);
+}
+
 void ExpectSame(const CallOptions& a, const CallOptions& b) {
   GOOGLE_CHECK(a.contract == b.contract && a.backend == b.backend);
   GOOGLE_CHECK(a.device_uuid == b.device_uuid && a.allow_fallback == b.allow_fallback);
@@ -155,8 +160,11 @@ void ExpectSame(const CallOptions& a, const CallOptions& b) {
   GOOGLE_CHECK(a.input_capture == b.input_capture && a.verification == b.verification);
   GOOGLE_CHECK_EQ(a.outputs.size(), b.outputs.size());
   for (const auto& [name, placement] : a.outputs) {
-    GOOGLE_CHECK(b.outputs.at(name).kind == placement.kind);
-    ExpectSame(b.outputs.at(name).arena, placement.arena);
+    const Placement& other = b.outputs.at(name);
+    GOOGLE_CHECK(other.kind == placement.kind);
+    GOOGLE_CHECK(other.into.has_value() == placement.into.has_value());
+    ExpectSame(other.arena, placement.arena);
+    if (other.into) ExpectSame(*other.into, *placement.into);
   }
 }
 
@@ -168,6 +176,8 @@ void ExpectSame(const Call& a, const Call& b) {
     const TensorArg &one = a.inputs[i], &other = b.inputs[i];
     GOOGLE_CHECK(one.spec == other.spec && one.dtype == other.dtype && one.shape == other.shape);
     GOOGLE_CHECK(one.strides == other.strides && one.source == other.source);
+    ExpectSame(one.resident, other.resident);
+    ExpectSame(one.arena, other.arena);
     GOOGLE_CHECK_EQ(Flatten(one.data), Flatten(other.data));
   }
   GOOGLE_CHECK_EQ(a.attributes.size(), b.attributes.size());
@@ -352,8 +362,21 @@ std::vector<std::string> Seeds() {
   rlk::v1::UploadRequest chunk, empty;
   chunk.set_data("the bytes of a chunk, in some pieces");
   empty.set_data("");
+
+  rlk::v1::FinalLogitSoftcapForwardRequest placed = forward;
+  placed.mutable_x()->mutable_arena()->set_arena("an arena");
+  placed.mutable_x()->mutable_arena()->set_generation(300);
+  rlk::v1::TensorHandle& into =
+      *(*placed.mutable_options()->mutable_outputs())["y"].mutable_resident()->mutable_into();
+  into.set_id("0123456789abcdef");
+  into.set_server_id("s");
+  into.set_generation(1);
+  into.set_offset(24);
+  placed.mutable_options()->set_backend("cpu");
+  placed.mutable_options()->set_device_uuid("GPU-1");
+  placed.mutable_options()->set_input_capture(rlk::v1::INPUT_CAPTURE_LIVE);
   return {Seed(0, forward), Seed(1, backward), Seed(4, everything), Seed(5, gather),
-          Seed(2, gather),  Seed(3, chunk),    Seed(0, empty)};
+          Seed(2, gather),  Seed(3, chunk),    Seed(0, empty),      Seed(0, placed)};
 }
 
 int64_t AcceptedInputs() { return accepted.load(std::memory_order_relaxed); }

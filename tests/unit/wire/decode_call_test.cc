@@ -92,6 +92,68 @@ TEST_F(DecodeCallTest, InputsComeInSignatureOrderWhateverTheWireOrder) {
   EXPECT_EQ(call->inputs[1].spec, 1);
 }
 
+// What the two ways make of a request is the same: the fuzz targets see to that.
+TEST_F(DecodeCallTest, TheShortWayTakesWhatClientsWrite) {
+  const std::vector<std::pair<const char*, std::function<void(Request&)>>> cases = {
+      {"every field", [](Request&) {}},
+      {"no options", [](Request& r) { r.clear_options(); }},
+      {"a resident tensor", [](Request& r) { r.mutable_x()->mutable_resident()->set_id("id"); }},
+      {"one that is taken whole",
+       [](Request& r) {
+         r.clear_x();
+         r.mutable_x()->mutable_resident()->set_id("id");
+       }},
+      {"a place in an arena",
+       [](Request& r) { r.mutable_x()->mutable_arena()->set_generation(1 << 20); }},
+      {"an output inline",
+       [](Request& r) { (*r.mutable_options()->mutable_outputs())["y"].mutable_inline_(); }},
+      {"a new resident output",
+       [](Request& r) { (*r.mutable_options()->mutable_outputs())["y"].mutable_resident(); }},
+      {"an output into a resident tensor",
+       [](Request& r) {
+         auto& y = (*r.mutable_options()->mutable_outputs())["y"];
+         y.mutable_resident()->mutable_into()->set_generation(9);
+       }},
+  };
+  for (const auto& [name, change] : cases) {
+    SCOPED_TRACE(name);
+    Request request = ValidRequest();
+    change(request);
+    const auto call = Decode(kForward, request);
+    ASSERT_TRUE(call.ok()) << call.status();
+    const std::optional<Call> common = DecodeCommon(kForward, request);
+    ASSERT_TRUE(common.has_value());
+    EXPECT_EQ(common->inputs[0].source, call->inputs[0].source);
+    EXPECT_EQ(common->options.outputs.size(), call->options.outputs.size());
+  }
+}
+
+TEST_F(DecodeCallTest, TheShortWayLeavesWhatIsRareOrWrong) {
+  const std::vector<std::pair<const char*, std::function<void(Request&)>>> cases = {
+      {"no source", [](Request& r) { r.mutable_x()->clear_source(); }},
+      {"a text that is not ASCII",
+       [](Request& r) { r.mutable_options()->set_backend("\xc3\xa9"); }},
+      {"a text that is too long",
+       [](Request& r) { r.mutable_options()->set_contract(std::string(1 << 12, 'c')); }},
+      {"the name of an arena that is too long",
+       [](Request& r) { r.mutable_x()->mutable_arena()->set_arena(std::string(1 << 12, 'c')); }},
+      {"an output that is none",
+       [](Request& r) { (*r.mutable_options()->mutable_outputs())["x"].mutable_inline_(); }},
+      {"a placement that says nothing",
+       [](Request& r) { (*r.mutable_options()->mutable_outputs())["y"].Clear(); }},
+      {"a digest of nothing",
+       [](Request& r) { r.mutable_options()->add_digests(rlk::v1::DIGEST_SCOPE_UNSPECIFIED); }},
+      {"an unknown mode",
+       [](Request& r) { r.mutable_options()->set_mode(static_cast<rlk::v1::Mode>(77)); }},
+  };
+  for (const auto& [name, change] : cases) {
+    SCOPED_TRACE(name);
+    Request request = ValidRequest();
+    change(request);
+    EXPECT_FALSE(DecodeCommon(kForward, request).has_value());
+  }
+}
+
 TEST_F(DecodeCallTest, TakesReferences) {
   Request request = ValidRequest();
   rlk::v1::TensorHandle& handle = *request.mutable_x()->mutable_resident();

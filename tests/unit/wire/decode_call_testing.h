@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -10,6 +11,7 @@
 
 #include "gtest/gtest.h"
 #include "proto/wire/call_codec.h"
+#include "proto/wire/call_parts.h"
 #include "rlk/v1/activation.pb.h"
 #include "test_messages.pb.h"
 #include "tests/unit/wire/wire_testing.h"
@@ -44,6 +46,13 @@ class DecodeCallTest : public testing::Test {
     InputBytes input = Pieces(*owner, 7);
     input.owner = owner;
     return DecodeCall(Find(method), type, input, limits);
+  }
+  // By the short way alone.
+  template <typename M>
+  static std::optional<Call> DecodeCommon(std::string_view method, const M& message,
+                                          const Limits& limits = Limits()) {
+    const std::string bytes = message.SerializeAsString();
+    return DecodeCommonCall(Find(method), Pieces(bytes, 7), limits);
   }
   template <typename M>
   static absl::StatusOr<Call> Decode(std::string_view method, const M& message,
