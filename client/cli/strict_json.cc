@@ -1,67 +1,13 @@
 #include "client/cli/strict_json.h"
 
-#include <cstddef>
-#include <set>
-#include <vector>
+#include "client/cpp/strict_json.h"
 
 namespace rlk::cli {
-namespace {
 
-using Json = nlohmann::json;
-
-constexpr size_t kDepthMax = 4;
-
-// Finds keys given twice and deep nesting, which the DOM would hide. A callback of the DOM's parser
-// could, but then that parser looks at every entry again for each new one.
-class StrictCheck final : public nlohmann::json_sax<Json> {
- public:
-  const std::string& problem() const { return problem_; }
-
-  bool null() override { return true; }
-  bool boolean(bool) override { return true; }
-  bool number_integer(number_integer_t) override { return true; }
-  bool number_unsigned(number_unsigned_t) override { return true; }
-  bool number_float(number_float_t, const string_t&) override { return true; }
-  bool string(string_t&) override { return true; }
-  bool binary(binary_t&) override { return true; }
-  bool start_object(std::size_t) override { return Open(); }
-  bool start_array(std::size_t) override { return Open(); }
-  bool end_object() override { return Close(); }
-  bool end_array() override { return Close(); }
-  bool key(string_t& value) override {
-    return open_.back().insert(value).second || Fail("the key " + value + " is given twice");
-  }
-  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception&) override {
-    return Fail("it is not JSON");
-  }
-
- private:
-  bool Open() {
-    open_.emplace_back();
-    return open_.size() <= kDepthMax || Fail("it is nested too deep");
-  }
-  bool Close() {
-    open_.pop_back();
-    return true;
-  }
-  bool Fail(const std::string& problem) {
-    problem_ = problem;
-    return false;
-  }
-
-  std::vector<std::set<std::string>> open_;
-  std::string problem_;
-};
-
-}  // namespace
-
-std::optional<Json> ParseStrict(const std::string& text, std::string& what) {
-  StrictCheck check;
-  if (!Json::sax_parse(text, &check)) {
-    what = check.problem();
-    return std::nullopt;
-  }
-  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+std::optional<nlohmann::json> ParseStrict(const std::string& text, std::string& what) {
+  what = client::StrictJsonProblem(text);
+  if (!what.empty()) return std::nullopt;
+  nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) {
     what = "it is not an object";
     return std::nullopt;

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "client/cpp/strict_json.h"
 #include "google/protobuf/util/json_util.h"
 #include "kernels/core/status.h"
 
@@ -100,12 +101,14 @@ absl::Status CheckH3Manifest(const rlk::v1::WeightsManifest& manifest) {
 }
 
 absl::StatusOr<rlk::v1::WeightsManifest> ParseH3Manifest(const std::string& json) {
+  const auto refuse = [](const std::string& what) {
+    return InvalidArgument(Reason::kMalformedMessage, "manifest", what,
+                           "the JSON of rlk.v1.WeightsManifest", "it is no weights manifest");
+  };
+  if (const std::string problem = StrictJsonProblem(json); !problem.empty()) return refuse(problem);
   rlk::v1::WeightsManifest manifest;
   const auto parsed = google::protobuf::util::JsonStringToMessage(json, &manifest);
-  if (!parsed.ok()) {
-    return InvalidArgument(Reason::kMalformedMessage, "manifest", std::string(parsed.message()),
-                           "the JSON of rlk.v1.WeightsManifest", "it is no weights manifest");
-  }
+  if (!parsed.ok()) return refuse(std::string(parsed.message()));
   RLK_RETURN_IF_ERROR(CheckH3Manifest(manifest));
   return manifest;
 }

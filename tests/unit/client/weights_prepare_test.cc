@@ -180,6 +180,7 @@ TEST(H3Manifest, RefusesTextsThatAreNone) {
       {"", "manifest"},
       {"[]", "manifest"},
       {R"({"format":"rlk-weights-v1","model":"minimax-h3","other":1,"tensors":[]})", "manifest"},
+      {R"({"format":"rlk-weights-v1","model":"a","model":"minimax-h3",)" + tensors, "manifest"},
       {R"({"format":"rlk-weights-v2","model":"minimax-h3",)" + tensors, "format"},
       {R"({"format":"rlk-weights-v1","model":"minimax-h4",)" + tensors, "model"},
       {R"({"format":"rlk-weights-v1","model":"minimax-h3",)" + tensors, "tensors"},
