@@ -93,6 +93,28 @@ def test_values_that_no_message_can_carry_are_refused_by_name(client, case):
     assert error.field == field and error.reason is not None and error.allowed, error
 
 
+@pytest.mark.parametrize(
+    "address",
+    ["", "x", "127.0.0.1", "127.0.0.1:", ":1", "127.0.0.1:x", "127.0.0.1:0", "127.0.0.1:65536",
+     "127.0.0.1:99999", "127.0.0.1:1\n", "127.0.0.1:+1", "127.0.0.1:1,127.0.0.1:2", "unix:",
+     "ipv4:127.0.0.1:1,127.0.0.1:99999", "dns:///host:99999", "dns:///host", "dns:///a:1,b:1",
+     None, 5],
+)  # fmt: skip
+def test_addresses_that_are_none_are_refused(address):
+    with pytest.raises(rlk.InvalidArgumentError) as caught:
+        rlk.connect(address)
+    assert caught.value.field == "address" and "host:port" in caught.value.allowed
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["localhost:1", "[::1]:65535", "unix:/s.sock", "unix:s.sock", "ipv4:127.0.0.1:1,127.0.0.1:2",
+     "ipv6:[::1]:1,[::1]:2", "dns:///host:1", "dns:host:1"],
+)  # fmt: skip
+def test_addresses_of_every_form_are_taken(address):
+    rlk.connect(address).close()
+
+
 @pytest.mark.parametrize("rpc", ["GetInfo", "ListOperators"])
 def test_server_service_refuses_bytes_that_are_no_message(server, client, rpc):
     with grpc.insecure_channel(server.tcp) as channel:

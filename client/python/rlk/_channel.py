@@ -16,6 +16,7 @@ from rlk.errors import InvalidArgumentError
 from rlk.options import is_text
 
 _FORMS = '"host:port", "unix:/path", "ipv4:host:port,host:port", "ipv6:...", "dns:///host:port"'
+_HOST_PORT = re.compile(r".+:([0-9]{1,5})", re.DOTALL)
 _TOKEN_KEY = "authorization"
 _TOKEN_TEXT = re.compile(r"[A-Za-z0-9._~+/=-]{1,4096}")
 
@@ -86,9 +87,11 @@ def _check_token(token: Any) -> str:
 
 
 def check_address(address: Any) -> str:
-    """The address, if it is one."""
-    if is_text(address) and ":" in address:
-        return str(address)
+    """The address, if it is one. gRPC would take port 99999 for 34463."""
+    if is_text(address):
+        unix = address.startswith("unix:")
+        if address != "unix:" if unix else all(map(_is_host_port, _host_ports(address))):
+            return str(address)
     raise InvalidArgumentError(
         f"{address!r} is no address; allowed: {_FORMS}",
         reason="ATTRIBUTE_OUT_OF_RANGE",
@@ -115,15 +118,26 @@ def _is_loopback(host_port: str) -> bool:
         return False
 
 
-def _stays_on_host(address: str) -> bool:
-    if address.startswith("unix:"):
-        return True
-    rest = address
-    for prefix in ("ipv4:", "ipv6:", "dns:///", "dns:"):
+def _is_host_port(text: str) -> bool:
+    match = _HOST_PORT.fullmatch(text)
+    return match is not None and 1 <= int(match[1]) <= 65535
+
+
+def _host_ports(address: str) -> List[str]:
+    """What should be the host and port of each server, for an address that is no Unix socket."""
+    for prefix in ("ipv4:", "ipv6:"):
         if address.startswith(prefix):
-            rest = address[len(prefix) :]
+            return address[len(prefix) :].split(",")
+    for prefix in ("dns:///", "dns:"):
+        if address.startswith(prefix):
+            address = address[len(prefix) :]
             break
-    return all(_is_loopback(part) for part in rest.split(","))
+    # Only literals stand for several.
+    return [address] if "," not in address else [""]
+
+
+def _stays_on_host(address: str) -> bool:
+    return address.startswith("unix:") or all(map(_is_loopback, _host_ports(address)))
 
 
 def _target(address: str) -> str:
