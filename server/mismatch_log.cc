@@ -13,10 +13,16 @@ std::string Quoted(const std::optional<Digest>& digest) {
   return digest ? JsonString(digest->Text()) : "null";
 }
 
+// In front of every element but the first, behind the bracket.
+void Separate(std::string& json) {
+  if (json.size() > 1) json.push_back(',');
+}
+
 std::string Integers(const Dims& dims) {
   std::string text = "[";
   for (const int64_t dim : dims) {
-    text += (text.size() > 1 ? "," : "") + std::to_string(dim);
+    Separate(text);
+    text += std::to_string(dim);
   }
   return text + "]";
 }
@@ -52,8 +58,8 @@ std::string AttributesJson(const RepeatMismatch& mismatch) {
   const std::vector<AttributeSpec>& specs = mismatch.method->signature.attributes;
   std::string json = "{";
   for (size_t i = 0; i < specs.size() && i < mismatch.attributes.size(); ++i) {
-    json += (i > 0 ? "," : "") + JsonString(specs[i].name) + ":" +
-            AttributeText(specs[i], mismatch.attributes[i]);
+    Separate(json);
+    json += JsonString(specs[i].name) + ":" + AttributeText(specs[i], mismatch.attributes[i]);
   }
   return json + "}";
 }
@@ -67,7 +73,8 @@ std::string InputsJson(const RepeatMismatch& mismatch) {
   constexpr std::string_view kSources[] = {"inline", "resident", "arena"};
   std::string json = "[";
   for (const RepeatMismatch::Input& input : mismatch.inputs) {
-    json += (json.size() > 1 ? "," : "") + TensorJson(input.name, input.dtype, input.shape) +
+    Separate(json);
+    json += TensorJson(input.name, input.dtype, input.shape) +
             ",\"strides\":" + Integers(input.strides) +
             ",\"source\":" + JsonString(kSources[static_cast<size_t>(input.source)]) +
             ",\"digest\":" + Quoted(input.digest) + "}";
@@ -78,7 +85,8 @@ std::string InputsJson(const RepeatMismatch& mismatch) {
 std::string OutputsJson(const RepeatMismatch& mismatch) {
   std::string json = "[";
   for (const RepeatMismatch::Output& output : mismatch.outputs) {
-    json += (json.size() > 1 ? "," : "") + TensorJson(output.name, output.dtype, output.shape) +
+    Separate(json);
+    json += TensorJson(output.name, output.dtype, output.shape) +
             ",\"digest\":" + Quoted(output.first) + ",\"digest_again\":" + Quoted(output.second) +
             ",\"mismatched\":" + std::to_string(output.comparison.mismatched) +
             ",\"first_index\":" + std::to_string(output.comparison.first) + "}";
