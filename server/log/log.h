@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -33,7 +34,10 @@ struct LogField {
   std::string json;
 };
 
-// Thread-safe: a line is one write.
+// Thread-safe: lines do not mix. A log must not stop the server: where the descriptor takes nothing
+// (a pipe or socket whose reader stands still, a full disk), lines are dropped, after 200 ms for
+// the first of them. When it takes some again, a line "lines of the log were lost" counts them
+// ("lines"); one that was cut ends there.
 class Logger {
  public:
   explicit Logger(LogLevel level, int descriptor = 2) : level_(level), descriptor_(descriptor) {}
@@ -56,8 +60,14 @@ class Logger {
   }
 
  private:
+  void Write(std::string_view line) const;
+
   const LogLevel level_;
   const int descriptor_;
+  mutable std::mutex mutex_;
+  mutable bool stalled_ = false;    // guarded by mutex_: the last line did not go out
+  mutable bool cut_ = false;        // guarded by mutex_: what went out last is no whole line
+  mutable int64_t lost_lines_ = 0;  // guarded by mutex_
 };
 
 }  // namespace rlk::server
