@@ -234,16 +234,32 @@ class OperatorService final : public RawService {
   void Add(ServedMethod served) {
     served_.push_back(served);
     const ServedMethod& kept = served_.back();
-    AddUnary(kept.method->signature.rpc,
-             [&kept](const IncomingCall& call, const grpc::ByteBuffer& request,
-                     grpc::ByteBuffer* reply) -> grpc::ServerUnaryReactor* {
-               auto reactor = std::make_shared<CallReactor>(kept, reply);
-               reactor->Start(call, request);
-               return reactor.get();
-             });
+    AddUnary(
+        kept.method->signature.rpc,
+        [&kept](const IncomingCall& call, const grpc::ByteBuffer& request,
+                grpc::ByteBuffer* reply) -> grpc::ServerUnaryReactor* {
+          auto reactor = std::make_shared<CallReactor>(kept, reply);
+          reactor->Start(call, request);
+          return reactor.get();
+        },
+        [&kept](const absl::Status& status, std::chrono::nanoseconds total) {
+          CountMessageless(kept, status, total);
+        });
   }
 
  private:
+  static void CountMessageless(const ServedMethod& served, const absl::Status& status,
+                               std::chrono::nanoseconds total) {
+    Observer* const observer = served.context->observer;
+    if (observer == nullptr) return;
+    if (status.code() == absl::StatusCode::kInvalidArgument) {
+      observer->OnRejected(Reason::kMalformedMessage);
+    } else {
+      observer->OnCancelled(CancelStage::kQueue);
+    }
+    observer->OnCallDone(served.method, status, nullptr, 0, 0, total.count());
+  }
+
   // A deque: handlers keep references.
   std::deque<ServedMethod> served_;
 };

@@ -172,6 +172,9 @@ class ParityService final : public RawService {
             const IncomingCall& call, const grpc::ByteBuffer& request, grpc::ByteBuffer* reply) {
           return HandleParity<Request, Response>(context_, call, request, reply, work,
                                                  header_bytes_max);
+        },
+        [this](const absl::Status& status, std::chrono::nanoseconds) {
+          CountRefusal(context_.pooled(), status);
         });
   }
 

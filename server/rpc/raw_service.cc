@@ -7,10 +7,12 @@
 // Completes the raw callback handler types; this order is needed.
 #include <grpcpp/impl/codegen/server_callback_handlers.h>
 
+#include <atomic>
 #include <utility>
 
 #include "kernels/core/status.h"
 #include "server/rpc/status_map.h"
+#include "server/rpc/unary.h"
 
 namespace rlk::server {
 namespace {
@@ -25,6 +27,49 @@ class Refusal final : public Reactor {
  public:
   explicit Refusal(const grpc::Status& status) { this->Finish(status); }
   void OnDone() override { delete this; }
+};
+
+// A call that ended before its message: nobody's mistake where the caller cancelled it or its
+// deadline passed. Which of the two it was is known at its end alone: gRPC may hand out a call
+// before it says that the caller is gone.
+template <typename Reactor>
+class Messageless final : public Reactor {
+ public:
+  Messageless(grpc::CallbackServerContext* context, const OnMessageless& on_end)
+      : deadline_(context->deadline()), on_end_(on_end) {
+    EchoTraceparent(context);
+    this->Finish(ToGrpcStatus(Missing()));
+  }
+
+  void OnCancel() override { gone_.store(true, std::memory_order_relaxed); }
+  void OnDone() override {
+    if (on_end_) on_end_(Verdict(), std::chrono::steady_clock::now() - received_);
+    delete this;
+  }
+
+ private:
+  // They do nothing that blocks: no hop to another thread for them.
+  bool InternalInlineable() override { return true; }
+
+  static absl::Status Missing() {
+    return InvalidArgument(Reason::kMalformedMessage, "request", "no message", "one message",
+                           "the call has no message");
+  }
+
+  absl::Status Verdict() const {
+    if (!gone_.load(std::memory_order_relaxed)) return Missing();
+    // gRPC's timers count whole milliseconds.
+    const auto late_from = std::chrono::system_clock::now() + std::chrono::milliseconds(1);
+    const bool late = late_from >= deadline_;
+    return MakeError(late ? absl::StatusCode::kDeadlineExceeded : absl::StatusCode::kCancelled,
+                     {late ? Reason::kDeadlineExceeded : Reason::kCancelled, {}, {}, {}},
+                     "the caller was gone before the message came");
+  }
+
+  const std::chrono::steady_clock::time_point received_ = std::chrono::steady_clock::now();
+  const std::chrono::system_clock::time_point deadline_;
+  const OnMessageless& on_end_;
+  std::atomic<bool> gone_ = false;
 };
 
 grpc::ServerUnaryReactor* RefuseUnary(grpc::CallbackServerContext* context,
@@ -45,17 +90,19 @@ absl::StatusOr<IncomingCall> Enter(const Gate* gate, grpc::CallbackServerContext
 
 }  // namespace
 
-void RawService::AddUnary(const std::string& path, Unary handler) {
+void RawService::AddUnary(const std::string& path, Unary handler, OnMessageless on_messageless) {
   AddMethod(new RpcServiceMethod(Keep(path), RpcMethod::NORMAL_RPC, nullptr));
-  MarkMethodRawCallback(methods_++,
-                        new grpc::internal::CallbackUnaryHandler<ByteBuffer, ByteBuffer>(
-                            [gate = gate_, handler = std::move(handler)](
-                                grpc::CallbackServerContext* context, const ByteBuffer* request,
-                                ByteBuffer* reply) -> grpc::ServerUnaryReactor* {
-                              const absl::StatusOr<IncomingCall> call = Enter(gate, context);
-                              if (!call.ok()) return RefuseUnary(context, call.status());
-                              return handler(*call, *request, reply);
-                            }));
+  MarkMethodRawCallback(
+      methods_++,
+      new grpc::internal::CallbackUnaryHandler<ByteBuffer, ByteBuffer>(
+          [gate = gate_, handler = std::move(handler), on_messageless = std::move(on_messageless)](
+              grpc::CallbackServerContext* context, const ByteBuffer* request,
+              ByteBuffer* reply) -> grpc::ServerUnaryReactor* {
+            const absl::StatusOr<IncomingCall> call = Enter(gate, context);
+            if (!call.ok()) return RefuseUnary(context, call.status());
+            if (request->Valid()) return handler(*call, *request, reply);
+            return new Messageless<grpc::ServerUnaryReactor>(context, on_messageless);
+          }));
 }
 
 void RawService::AddClientStream(const std::string& path, ClientStream handler) {
@@ -72,17 +119,20 @@ void RawService::AddClientStream(const std::string& path, ClientStream handler) 
           }));
 }
 
-void RawService::AddServerStream(const std::string& path, ServerStream handler) {
+void RawService::AddServerStream(const std::string& path, ServerStream handler,
+                                 OnMessageless on_messageless) {
   AddMethod(new RpcServiceMethod(Keep(path), RpcMethod::SERVER_STREAMING, nullptr));
   MarkMethodRawCallback(
       methods_++,
       new grpc::internal::CallbackServerStreamingHandler<ByteBuffer, ByteBuffer>(
-          [gate = gate_, handler = std::move(handler)](
+          [gate = gate_, handler = std::move(handler), on_messageless = std::move(on_messageless)](
               grpc::CallbackServerContext* context,
               const ByteBuffer* request) -> grpc::ServerWriteReactor<ByteBuffer>* {
+            using Stream = grpc::ServerWriteReactor<ByteBuffer>;
             const absl::StatusOr<IncomingCall> call = Enter(gate, context);
-            if (call.ok()) return handler(*call, *request);
-            return new Refusal<grpc::ServerWriteReactor<ByteBuffer>>(ToGrpcStatus(call.status()));
+            if (!call.ok()) return new Refusal<Stream>(ToGrpcStatus(call.status()));
+            if (request->Valid()) return handler(*call, *request);
+            return new Messageless<Stream>(context, on_messageless);
           }));
 }
 

@@ -8,15 +8,23 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
+#include <chrono>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
 #include "server/rpc/gate.h"
 #include "server/rpc/incoming_call.h"
 
 namespace rlk::server {
+
+// Told of a call whose message never came, when the transport is done with it: CANCELLED or
+// DEADLINE_EXCEEDED where its caller was gone before, else INVALID_ARGUMENT (kMalformedMessage);
+// and how long it was there.
+using OnMessageless =
+    std::function<void(const absl::Status& status, std::chrono::nanoseconds total)>;
 
 // Methods are added before the service is registered. A path is "/PACKAGE.SERVICE/METHOD".
 class RawService : public grpc::Service {
@@ -34,9 +42,11 @@ class RawService : public grpc::Service {
   using BidiStream = std::function<grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>*(
       const IncomingCall& call)>;
 
-  void AddUnary(const std::string& path, Unary handler);
+  // Handlers see calls whose message is there. Of the others `on_messageless` is told, if not null.
+  void AddUnary(const std::string& path, Unary handler, OnMessageless on_messageless = nullptr);
   void AddClientStream(const std::string& path, ClientStream handler);
-  void AddServerStream(const std::string& path, ServerStream handler);
+  void AddServerStream(const std::string& path, ServerStream handler,
+                       OnMessageless on_messageless = nullptr);
   void AddBidiStream(const std::string& path, BidiStream handler);
 
  private:

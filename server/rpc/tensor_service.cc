@@ -25,21 +25,29 @@ class TensorService final : public RawService {
  public:
   TensorService(const TensorServiceContext& context, const Gate* gate)
       : RawService(gate), context_(context) {
+    const auto count = [this](const absl::Status& status, std::chrono::nanoseconds) {
+      CountRefusal(context_.pooled(), status);
+    };
     AddClientStream(Path("Upload"), [this](const IncomingCall& call, grpc::ByteBuffer* reply) {
       return NewUpload(context_, call, reply);
     });
-    AddServerStream(Path("Download"),
-                    [this](const IncomingCall& call, const grpc::ByteBuffer& request) {
-                      return NewDownload(context_, call, request);
-                    });
+    AddServerStream(
+        Path("Download"),
+        [this](const IncomingCall& call, const grpc::ByteBuffer& request) {
+          return NewDownload(context_, call, request);
+        },
+        count);
     Add("FindTensor", &TensorService::Find);
     Add("DescribeTensor", &TensorService::Describe);
     Add("ListTensors", &TensorService::List);
     Add("RenewTensor", &TensorService::Renew);
     Add("ReleaseTensors", &TensorService::Release);
-    AddUnary(Path("LoadTensors"),
-             [this](const IncomingCall& call, const grpc::ByteBuffer& request,
-                    grpc::ByteBuffer* reply) { return LoadTensors(call, request, reply); });
+    AddUnary(
+        Path("LoadTensors"),
+        [this](const IncomingCall& call, const grpc::ByteBuffer& request, grpc::ByteBuffer* reply) {
+          return LoadTensors(call, request, reply);
+        },
+        count);
   }
 
  private:

@@ -25,7 +25,7 @@ std::string Frame(uint8_t type, uint8_t flags, uint32_t stream, const std::strin
 
 std::string Preface() { return "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + Frame(kSettings, 0, 0, ""); }
 
-std::string RequestHeaders(const std::string& path) {
+std::string RequestHeaders(const std::string& path, const std::string& timeout) {
   // POST and http of the static table; :path, :authority and content-type have their names there.
   std::string block = "\x83\x86\x04";
   block += Literal(path);
@@ -36,6 +36,11 @@ std::string RequestHeaders(const std::string& path) {
   block.push_back('\0');
   block += Literal("te");
   block += Literal("trailers");
+  if (!timeout.empty()) {
+    block.push_back('\0');
+    block += Literal("grpc-timeout");
+    block += Literal(timeout);
+  }
   return block;
 }
 

@@ -2,7 +2,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <random>
+#include <string>
+#include <vector>
 
 #include "tests/integration/fixture.h"
 #include "tests/integration/http2_bytes.h"
@@ -114,6 +117,72 @@ TEST(RobustnessTest, ConnectionsWhosePeerDoesNotAnswerAreClosed) {
       ASSERT_TRUE(status.ok() || status.error_code() == grpc::StatusCode::UNAVAILABLE)
           << status.error_message();
     } while (!status.ok());
+  }
+}
+
+// Who leaves before its message has come broke no contract. Calls are sent until one is counted: of
+// those that are gone early enough gRPC does not tell.
+TEST(RobustnessTest, CallsThatEndBeforeTheirMessageAreCountedAsWhatTheyAre) {
+  constexpr char kCompare[] = "/rlk.v1.ParityService/Compare";
+  constexpr char kDownload[] = "/rlk.v1.TensorService/Download";
+  enum class End { kCancelled, kLate, kHalfClosed };
+  const auto call = [](const char* path, End end, uint32_t stream) {
+    const uint8_t flags = end == End::kHalfClosed ? kEndHeaders | kEndStream : kEndHeaders;
+    std::string bytes =
+        Frame(kHeaders, flags, stream, RequestHeaders(path, end == End::kLate ? "1m" : ""));
+    const std::string cancel("\0\0\0\x08", 4);
+    return end == End::kCancelled ? bytes + Frame(kRstStream, 0, stream, cancel) : bytes;
+  };
+  const std::string malformed = R"(rlk_contract_rejections_total{reason="MALFORMED_MESSAGE"})";
+  const std::string given_up = R"(rlk_cancelled_total{stage="queue"})";
+  const auto calls = [](const std::string& code) {
+    return "rlk_requests_total{code=\"" + code +
+           "\",direction=\"forward\",operator=\"final_logit_softcap\"}";
+  };
+  const std::vector<std::string> mistakes = {malformed, calls("INVALID_ARGUMENT")};
+  const std::vector<std::string> leavings = {given_up, calls("CANCELLED"),
+                                             calls("DEADLINE_EXCEEDED")};
+  const struct {
+    const char* name;
+    const char* path;
+    End end;
+    // What moves; empty where calls of that service are not counted.
+    std::vector<std::string> counted;
+  } cases[] = {
+      {"cancelled", kForwardPath, End::kCancelled, {given_up, calls("CANCELLED")}},
+      {"late", kForwardPath, End::kLate, {given_up, calls("DEADLINE_EXCEEDED")}},
+      {"no message", kForwardPath, End::kHalfClosed, {malformed, calls("INVALID_ARGUMENT")}},
+      {"a comparison cancelled", kCompare, End::kCancelled, {}},
+      {"a download cancelled", kDownload, End::kCancelled, {}},
+      {"a comparison without a message", kCompare, End::kHalfClosed, {malformed}},
+      {"a download without a message", kDownload, End::kHalfClosed, {malformed}},
+  };
+  for (const auto& [name, path, end, counted] : cases) {
+    SCOPED_TRACE(name);
+    TestServer server;
+    const int fd = ConnectTcp(server.tcp());
+    ASSERT_GE(fd, 0);
+    std::string bytes = Preface();
+    bool all = false;
+    for (uint32_t stream = 1; stream < 20 || !all; stream += 2) {
+      bytes += call(path, end, stream);
+      ASSERT_EQ(send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL),
+                static_cast<ssize_t>(bytes.size()));
+      bytes.clear();
+      char buffer[4096];
+      while (recv(fd, buffer, sizeof(buffer), MSG_DONTWAIT) > 0) {
+      }
+      const std::string page = Scrape(server.metrics());
+      all = std::all_of(counted.begin(), counted.end(), [&page](const std::string& series) {
+        return SeriesValue(page, series) > 0;
+      });
+    }
+    // What the transport still has of the calls ends with it.
+    EXPECT_TRUE(server.server().Drain(0, 1));
+    for (const std::string& series : end == End::kHalfClosed ? leavings : mistakes) {
+      EXPECT_EQ(SeriesValue(Scrape(server.metrics()), series), 0) << series;
+    }
+    close(fd);
   }
 }
 
