@@ -1,11 +1,14 @@
 #include "server/serve.h"
 
+#include <fcntl.h>
 #include <malloc.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <memory>
 #include <string>
@@ -22,9 +25,17 @@ namespace {
 
 constexpr double kDeviceLostDrainSeconds = 5;
 
-void PrintLine(const std::string& text) {
-  std::fputs((text + "\n").c_str(), stdout);
-  std::fflush(stdout);
+// Whoever starts a program may leave it without standard descriptors. The next files and sockets
+// would get their numbers, and what is printed or logged would go into them.
+void OpenStandardDescriptors() {
+  int descriptor = 0;
+  while (descriptor >= 0 && descriptor <= STDERR_FILENO) descriptor = open("/dev/null", O_RDWR);
+  if (descriptor > STDERR_FILENO) close(descriptor);
+}
+
+// False, and errno, where standard output does not take it.
+[[nodiscard]] bool PrintLine(const std::string& text) {
+  return std::fputs((text + "\n").c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
 }
 
 // gRPC takes a block of up to 4 MiB for each read and frees it soon. Left to itself, malloc maps
@@ -58,7 +69,11 @@ int Serve(const Options& options, ServerHooks hooks) {
     logger.Error("cannot start", {{"reason", std::string(server.status().message())}});
     return kStartFailed;
   }
-  PrintLine((*server)->addresses().Json());
+  const std::string addresses = (*server)->addresses().Json();
+  if (!PrintLine(addresses)) {
+    logger.Warning("standard output does not take the first line",
+                   {{"reason", strerror(errno)}, {"addresses", addresses}});
+  }
 
   const Signals::Event event = signals.Wait();
   signals.ExitAtNextSignal();
@@ -70,6 +85,8 @@ int Serve(const Options& options, ServerHooks hooks) {
   logger.Info("draining", {{"delay_seconds", options.drain_delay_seconds},
                            {"drain_seconds", options.drain_seconds}});
   const bool finished = (*server)->Drain(options.drain_delay_seconds, options.drain_seconds);
+  // Lost meanwhile: see above.
+  if (signals.device_lost()) _exit(kDeviceLost);
   // The server is left as it is. Nothing outside of the process is in its hands any more, and the
   // end of gRPC's library waits up to ten seconds for a poller that the write of a large reply
   // leaves behind. Calls that did not finish may still run, and must not see the end of statics.
@@ -80,6 +97,7 @@ int Serve(const Options& options, ServerHooks hooks) {
 }  // namespace
 
 int RunServer(const std::vector<std::string>& arguments, ServerHooks hooks) {
+  OpenStandardDescriptors();
   const absl::StatusOr<Options> options = ParseOptions(arguments);
   if (!options.ok()) {
     std::fprintf(stderr, "rlk-server: %s\n", std::string(options.status().message()).c_str());
@@ -87,11 +105,9 @@ int RunServer(const std::vector<std::string>& arguments, ServerHooks hooks) {
   }
   switch (options->action) {
     case Options::Action::kHelp:
-      PrintLine(OptionsHelp());
-      return kDrained;
+      return PrintLine(OptionsHelp()) ? kDrained : kStartFailed;
     case Options::Action::kVersion:
-      PrintLine(VersionText());
-      return kDrained;
+      return PrintLine(VersionText()) ? kDrained : kStartFailed;
     case Options::Action::kServe:
       break;
   }

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -138,6 +139,7 @@ struct Server::Impl {
   std::unique_ptr<SelftestLoop> selftest;
 
   std::mutex health_mutex;
+  std::condition_variable lost;
   bool device_lost = false;
   std::unique_ptr<Health> health;
   bool drained = false;
@@ -395,6 +397,7 @@ void Server::Impl::OnDeviceLost(const DeviceInfo& info) {
     device_lost = true;
     if (health != nullptr) health->Set(false, /*final=*/true);
   }
+  lost.notify_all();
   logger->Error("no healthy device is left", {{"device", info.name}, {"ordinal", info.ordinal}});
   if (hooks.on_device_lost) hooks.on_device_lost();
 }
@@ -468,14 +471,14 @@ const Addresses& Server::addresses() const { return impl_->addresses; }
 bool Server::Drain(double delay_seconds, double drain_seconds) {
   Impl& impl = *impl_;
   if (std::exchange(impl.drained, true)) return true;
+  const auto settle = Seconds(std::max(delay_seconds, drain_seconds > 0 ? kSettleSeconds : 0));
   {
-    const std::lock_guard lock(impl.health_mutex);
+    std::unique_lock lock(impl.health_mutex);
     impl.health->Set(false, /*final=*/true);
+    impl.metrics->OnDrain(std::chrono::system_clock::now() + settle + Seconds(drain_seconds));
+    // Nobody is served by a server whose devices are lost.
+    impl.lost.wait_for(lock, settle, [&impl] { return impl.device_lost; });
   }
-  const auto settle =
-      drain_seconds > 0 ? Seconds(std::max(delay_seconds, kSettleSeconds)) : Seconds(0);
-  impl.metrics->OnDrain(std::chrono::system_clock::now() + settle + Seconds(drain_seconds));
-  std::this_thread::sleep_for(settle);
   const auto deadline = steady_clock::now() + Seconds(drain_seconds);
   const auto last = deadline - Seconds(std::min(drain_seconds / 4, kLastAnswersSeconds));
   const bool finished = impl.Idle(last) || impl.EndCalls(deadline);

@@ -47,10 +47,11 @@ class Server {
 
   const Addresses& addresses() const;
 
-  // NOT_SERVING at once; after the delay new calls get UNAVAILABLE (kDraining) and those in flight
-  // have `drain_seconds` to finish. Shortly before the end of that, calls that still wait for a
-  // device and checks get UNAVAILABLE (kDraining) too. True when no call is left and the recording,
-  // if there is one, is finished. After it nothing listens any more.
+  // NOT_SERVING at once; after the delay, or the loss of the last device, new calls get UNAVAILABLE
+  // (kDraining) and those in flight have `drain_seconds` to finish. Shortly before the end of that,
+  // calls that still wait for a device and checks get UNAVAILABLE (kDraining) too. True when no
+  // call is left and the recording, if there is one, is finished. After it nothing listens any
+  // more.
   bool Drain(double delay_seconds, double drain_seconds);
 
  private:

@@ -7,12 +7,16 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 
 namespace rlk::server {
 namespace {
+
+constexpr std::chrono::milliseconds kSameEnd{50};
 
 sigset_t TerminationSet() {
   sigset_t set;
@@ -50,10 +54,7 @@ Signals::Event Signals::Wait() {
       if (errno == EINTR) continue;
       abort();
     }
-    if (fds[0].revents != 0) {
-      signalfd_siginfo info;
-      if (read(signal_fd_, &info, sizeof(info)) == sizeof(info)) return Event::kTerminate;
-    }
+    if (fds[0].revents != 0 && Take()) return Event::kTerminate;
     if (fds[1].revents != 0) return Event::kDeviceLost;
   }
 }
@@ -63,7 +64,26 @@ void Signals::NotifyDeviceLost() {
   (void)!write(event_fd_, &one, sizeof(one));
 }
 
+bool Signals::device_lost() const {
+  pollfd event = {event_fd_, POLLIN, 0};
+  return poll(&event, 1, 0) > 0;
+}
+
+bool Signals::Take() {
+  signalfd_siginfo info;
+  return read(signal_fd_, &info, sizeof(info)) == sizeof(info);
+}
+
 void Signals::ExitAtNextSignal() {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point until = Clock::now() + kSameEnd;
+  for (;;) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
+    pollfd more = {signal_fd_, POLLIN, 0};
+    const int polled = poll(&more, 1, static_cast<int>(std::max<int64_t>(left, 0)));
+    if (polled > 0) Take();
+    if (polled <= 0 && left <= 0) break;
+  }
   struct sigaction action = {};
   action.sa_handler = ExitNow;
   sigaction(SIGTERM, &action, nullptr);

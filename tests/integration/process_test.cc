@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -112,6 +113,70 @@ TEST(ProcessTest, SecondSignalEndsAtOnce) {
 }
 
 // Or say what is wrong, on a host without IPv6.
+// The two flags are about different things: how long to serve on, and how long calls may take then.
+TEST(ProcessTest, TheDelayOfADrainWithoutPatienceIsADelayToo) {
+  ServerProcess process(Arguments({"--drain-delay-seconds=86400", "--drain-seconds=0"}));
+  process.Signal(SIGTERM);
+  while (process.Stderr().find("draining") == std::string::npos) std::this_thread::yield();
+  const auto channel = DefaultChannel(process.listen());
+  while (CallRaw(channel, "/grpc.health.v1.Health/Check", "").bytes == "\x08\x01") {
+    std::this_thread::yield();
+  }
+  EXPECT_TRUE(Serves(process.listen()));
+  process.Signal(SIGTERM);
+  EXPECT_EQ(process.Wait(), 128 + SIGTERM);
+}
+
+// GNU timeout, for one, sends its signal to the child and to the group that the child is in. Both
+// lie there when the process goes on.
+TEST(ProcessTest, SignalsThatComeTogetherAreOneEnd) {
+  ServerProcess process(Arguments());
+  ASSERT_FALSE(process.first_line().empty());
+  process.Signal(SIGSTOP);
+  ASSERT_EQ(waitpid(process.pid(), nullptr, WUNTRACED), process.pid());
+  process.Signal(SIGTERM);
+  process.Signal(SIGINT);
+  process.Signal(SIGCONT);
+  EXPECT_EQ(process.Wait(), 0);
+  EXPECT_NE(process.Stderr().find("drained"), std::string::npos) << process.Stderr();
+}
+
+// Else the first sockets would have these numbers, and the log would go into them.
+TEST(ProcessTest, StandardDescriptorsThatAreNotThereAreOpened) {
+  TempDir dir;
+  const std::string path = dir.File("s.sock");
+  ServerProcess process({"--listen=", "--metrics=", "--log-level=debug", "--unix=" + path},
+                        ServerProcess::Program::kServer, ServerProcess::Standard::kNone);
+  const auto stub = ActivationService::NewStub(DefaultChannel("unix:" + path));
+  for (int i = 0; i < 20; ++i) {
+    grpc::ClientContext context;
+    context.set_wait_for_ready(true);
+    rlk::v1::FinalLogitSoftcapForwardResponse response;
+    const grpc::Status status =
+        stub->FinalLogitSoftcapForward(&context, ForwardRequest(), &response);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+  }
+  const std::string folder = "/proc/" + std::to_string(process.pid()) + "/fd/";
+  // What libraries open before main may have got 0, which nobody writes to.
+  for (const char* fd : {"1", "2"}) {
+    EXPECT_EQ(std::filesystem::read_symlink(folder + fd), "/dev/null");
+  }
+  process.Signal(SIGTERM);
+  EXPECT_EQ(process.Wait(), 0);
+}
+
+TEST(ProcessTest, AFirstLineThatIsNotTakenIsInTheLog) {
+  TempDir dir;
+  const std::string path = dir.File("s.sock");
+  ServerProcess process({"--listen=", "--metrics=", "--unix=" + path},
+                        ServerProcess::Program::kServer, ServerProcess::Standard::kFullStdout);
+  const std::string said = "standard output does not take the first line";
+  while (process.Stderr().find(said) == std::string::npos) std::this_thread::yield();
+  EXPECT_NE(process.Stderr().find(path), std::string::npos) << process.Stderr();
+  process.Signal(SIGTERM);
+  EXPECT_EQ(process.Wait(), 0);
+}
+
 TEST(ProcessTest, MetricsAreServedOnAnAddressOfIpv6) {
   ServerProcess process({"--listen=127.0.0.1:0", "--metrics=[::1]:0"});
   if (!process.first_line().empty()) {

@@ -14,9 +14,10 @@
 
 namespace rlk::test {
 
-ServerProcess::ServerProcess(const std::vector<std::string>& arguments, Program program) {
+ServerProcess::ServerProcess(const std::vector<std::string>& arguments, Program program,
+                             Standard standard) {
   int in[2], out[2];
-  // stderr goes to anonymous memory: a pipe that nobody reads would block the server.
+  // stderr goes to anonymous memory: of a pipe that nobody reads, lines would be lost.
   stderr_fd_ = memfd_create("stderr", MFD_CLOEXEC);
   if (stderr_fd_ < 0 || pipe2(in, O_CLOEXEC) != 0 || pipe2(out, O_CLOEXEC) != 0) abort();
   std::vector<std::string> words = {program == Program::kServer ? RLK_SERVER_BINARY
@@ -31,6 +32,8 @@ ServerProcess::ServerProcess(const std::vector<std::string>& arguments, Program 
     dup2(in[0], STDIN_FILENO);
     dup2(out[1], STDOUT_FILENO);
     dup2(stderr_fd_, STDERR_FILENO);
+    if (standard == Standard::kFullStdout) dup2(open("/dev/full", O_WRONLY), STDOUT_FILENO);
+    for (int fd = STDIN_FILENO; standard == Standard::kNone && fd <= STDERR_FILENO; ++fd) close(fd);
     execv(argv[0], argv.data());
     _exit(127);
   }

@@ -13,10 +13,14 @@ namespace rlk::test {
 class ServerProcess {
  public:
   enum class Program { kServer, kFaultyServer };
+  // What the program finds as its standard descriptors: what this class reads and writes; nothing
+  // at all; the same, but for a stdout that takes nothing.
+  enum class Standard { kOurs, kNone, kFullStdout };
 
-  // Starts the program and reads the first line of its stdout, or nothing where it ended first.
+  // Starts the program and reads the first line of its stdout, or nothing where it ended first, or
+  // has no stdout of ours.
   explicit ServerProcess(const std::vector<std::string>& arguments,
-                         Program program = Program::kServer);
+                         Program program = Program::kServer, Standard standard = Standard::kOurs);
   // Kills it if it is still there.
   ~ServerProcess();
   ServerProcess(const ServerProcess&) = delete;
