@@ -22,6 +22,9 @@ constexpr std::chrono::microseconds kPollInterval{50};
 // After work on a device of its own, the thread looks for more for this long before it sleeps: who
 // makes one call after the other does not wait for a thread to wake.
 constexpr std::chrono::microseconds kLinger{500};
+// How often a device is looked at. Transfers, comparisons and arenas use it too, and what meets a
+// sticky error there leaves it unhealthy and knows no executor.
+constexpr std::chrono::milliseconds kLook{20};
 
 // What a lost device may still use. Never freed.
 struct Graveyard {
@@ -71,7 +74,7 @@ absl::Status Executor::Start() {
     thread_.join();
     return status;
   }
-  if (device_->info().kind != DeviceKind::kHost && options_.watchdog_ms > 0) {
+  if (device_->info().kind != DeviceKind::kHost) {
     watchdog_thread_ = std::thread([this] { WatchDevice(); });
   }
   return absl::OkStatus();
@@ -335,10 +338,18 @@ void Executor::CountFault(const CallRun& run) {
 void Executor::WatchDevice() {
   const std::chrono::milliseconds limit(options_.watchdog_ms);
   const auto interval =
-      std::max<std::chrono::milliseconds>(limit / 4, std::chrono::milliseconds(1));
+      std::clamp<std::chrono::milliseconds>(limit / 4, std::chrono::milliseconds(1), kLook);
+  bool unhealthy = false;
   std::unique_lock<std::mutex> lock(mutex_);
   while (!(stopping_ && exited_) && !lost_) {
     watchdog_.wait_for(lock, interval);
+    // Who met the error in a call says more of it: that thread gets until the next look.
+    if (std::exchange(unhealthy, !device_->healthy()) && unhealthy) {
+      lock.unlock();
+      Lose("the device met an error outside of calls");
+      return;
+    }
+    if (limit.count() <= 0) continue;
     const int64_t now = Nanoseconds(Clock::now().time_since_epoch());
     const bool over = std::any_of(on_device_.begin(), on_device_.end(), [&](const auto& job) {
       const int64_t launched = job->launched_ns.load(std::memory_order_acquire);

@@ -4,9 +4,9 @@
 // flight forward by polling, so that transfers of one call overlap with kernels of others. Without
 // work it sleeps. Small calls of a host device run on the submitting thread when nothing waits.
 //
-// A device is lost by a sticky error or by a launch over the watchdog limit. Then every call in
-// flight or waiting gets UNAVAILABLE (kDeviceLost), and lanes, device and the memory of those calls
-// are leaked: a dead context cannot be asked whether it still writes.
+// A device is lost by a sticky error, whatever met it, or by a launch over the watchdog limit. Then
+// every call in flight or waiting gets UNAVAILABLE (kDeviceLost), and lanes, device and the memory
+// of those calls are leaked: a dead context cannot be asked whether it still writes.
 #pragma once
 
 #include <atomic>

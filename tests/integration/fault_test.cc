@@ -6,6 +6,7 @@
 #include <chrono>
 #include <future>
 #include <sstream>
+#include <thread>
 
 #include "google/protobuf/struct.pb.h"
 #include "google/protobuf/util/json_util.h"
@@ -229,6 +230,33 @@ TEST(FaultProcessTest, TheLossOfTheLastDeviceEndsTheProcess) {
     EXPECT_NE(log.find("no healthy device is left"), std::string::npos) << log;
     EXPECT_NE(log.find(kTraceId), std::string::npos) << log;
   }
+}
+
+// No self-test, and nobody calls: still health and the exit code tell it.
+TEST(FaultProcessTest, AnErrorThatNoCallMeetsEndsTheProcessToo) {
+  ServerProcess process({"--listen=127.0.0.1:0", "--metrics=", "--watchdog-ms=600000",
+                         "--selftest-interval-seconds=0"},
+                        ServerProcess::Program::kFaultyServer);
+  ASSERT_FALSE(process.first_line().empty());
+  process.Command("lose");
+  EXPECT_EQ(process.Wait(), 3);
+  EXPECT_NE(process.Stderr().find("no healthy device is left"), std::string::npos);
+}
+
+// Whoever drains it waits no longer for a server whose devices are gone, and learns why it ended.
+TEST(FaultProcessTest, ALossDuringTheDelayOfADrainEndsTheProcessToo) {
+  ServerProcess process({"--listen=127.0.0.1:0", "--metrics=", "--watchdog-ms=600000",
+                         "--selftest-interval-seconds=0", "--drain-delay-seconds=86400"},
+                        ServerProcess::Program::kFaultyServer);
+  const std::string target = process.listen();
+  FinalLogitSoftcapForwardResponse response;
+  ASSERT_TRUE(Forward(target, On("cuda"), response).ok());
+  process.Signal(SIGTERM);
+  while (process.Stderr().find("draining") == std::string::npos) std::this_thread::yield();
+  process.Command("fail " + std::to_string(static_cast<int>(FakePoint::kLaunch)) + " 1 sticky");
+  const grpc::Status status = Forward(target, On("cuda"), response);
+  EXPECT_EQ(FactsOf(status).reason, ReasonName(Reason::kDeviceLost)) << status.error_message();
+  EXPECT_EQ(process.Wait(), 3);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // with "ok" on stdout:
 //
 //   fail POINT N sticky|once    the N-th arrival from now at a FakePoint (its number) fails
+//   lose                        a sticky error that no call meets
 //   hold                        nothing that was enqueued gets done
 //   release
 #include <pthread.h>
@@ -30,6 +31,8 @@ void Obey(const std::string& line, FakeControl& control) {
   if (verb == "fail" && words >> point >> nth >> kind) {
     const auto at = static_cast<FakePoint>(point);
     control.FailAt(at, control.arrivals(at) + nth, kind == "sticky");
+  } else if (verb == "lose") {
+    control.Lose();
   } else if (verb == "hold") {
     control.Hold();
   } else if (verb == "release") {

@@ -20,6 +20,11 @@ void FakeControl::FailAt(FakePoint point, int64_t nth, bool sticky) {
   faults_.emplace(point, Fault{nth, sticky});
 }
 
+void FakeControl::Lose() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  sticky_ = true;
+}
+
 void FakeControl::FlipBitAt(int64_t launch) {
   std::lock_guard<std::mutex> lock(mutex_);
   flips_.push_back(launch);

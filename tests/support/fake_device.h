@@ -28,6 +28,8 @@ class FakeControl {
   // The n-th arrival (from 1, over all lanes) at a point fails; where more than n have happened,
   // the next. A sticky failure makes the device unhealthy, and everything after it fails.
   void FailAt(FakePoint point, int64_t nth, bool sticky);
+  // A sticky error that no call met: one of an upload, for example.
+  void Lose();
   // The n-th launch (from 1) gets one bit of its first output inverted.
   void FlipBitAt(int64_t launch);
   // Runs at every arrival, on the engine's thread, before the fault is looked at.

@@ -2,6 +2,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -120,6 +121,23 @@ TEST_F(DeviceLoss, TheWatchdogGivesUpALaunchThatDoesNotReturn) {
   // The thread is still in the device: the engine goes without it.
   engine.reset();
   control->Release();
+}
+
+TEST_F(DeviceLoss, AnErrorThatNoCallMetCostsTheDeviceToo) {
+  for (const int64_t watchdog_ms : {0, 600000}) {
+    lost.clear();
+    control = std::make_shared<test::FakeControl>();
+    options.watchdog_ms = watchdog_ms;
+    Start();
+    EXPECT_TRUE(Execute(*engine, Scale()).ok());
+    const int64_t errors = observer.device_errors;
+    control->Lose();
+    while (engine->serving()) std::this_thread::yield();
+    ExpectLost(Execute(*engine, Scale()).status());
+    engine.reset();
+    EXPECT_EQ(lost.size(), 1u);
+    EXPECT_EQ(observer.device_errors, errors + 1);
+  }
 }
 
 TEST_F(DeviceLoss, TheHostIsNotWatched) {
