@@ -212,6 +212,9 @@ absl::Status ReadRecording(const FlagReader& reader, Options& options) {
   return reader.Integer("record_queue_bytes_max", 1, kBytesMax, options.record_queue_bytes_max);
 }
 
+// A chunk's message has a few bytes more than its data.
+constexpr int64_t kAroundChunkBytes = 1024;
+
 absl::Status ReadSessionLimits(const FlagReader& reader, Limits& limits) {
   constexpr int64_t kBytesMax = int64_t{1} << 42;
   constexpr int64_t kLeaseMax = int64_t{1000} * 86'400'000;
@@ -244,12 +247,12 @@ absl::Status ReadSessionLimits(const FlagReader& reader, Limits& limits) {
         absl::StrCat("at most ", limits.session_lease_ms_max, " (session_lease_ms_max)"),
         "the usual lease cannot be longer than the longest");
   }
-  // A chunk's message has a few bytes more than its data.
-  if (limits.chunk_bytes_max > limits.message_bytes_max - 1024) {
-    return FlagError("chunk_bytes_max", absl::StrCat(limits.chunk_bytes_max),
-                     absl::StrCat("at most ", limits.message_bytes_max - 1024,
-                                  " (message_bytes_max, less 1024)"),
-                     "a chunk cannot be larger than its message");
+  const int64_t chunk_max = limits.message_bytes_max - kAroundChunkBytes;
+  if (limits.chunk_bytes_max > chunk_max) {
+    return FlagError(
+        "chunk_bytes_max", absl::StrCat(limits.chunk_bytes_max),
+        absl::StrCat("at most ", chunk_max, " (message_bytes_max, less ", kAroundChunkBytes, ")"),
+        "a chunk cannot be larger than its message");
   }
   return absl::OkStatus();
 }
@@ -264,7 +267,8 @@ absl::Status ReadLimits(const FlagReader& reader, Limits& limits) {
   RLK_RETURN_IF_ERROR(read("rank_max", kMaxRank, limits.rank_max));
   RLK_RETURN_IF_ERROR(read("tensors_per_call_max", 4096, limits.tensors_per_call_max));
   RLK_RETURN_IF_ERROR(read("call_bytes_max", 4096 * kGiB, limits.call_bytes_max));
-  RLK_RETURN_IF_ERROR(read("message_bytes_max", kMessageMax, limits.message_bytes_max));
+  RLK_RETURN_IF_ERROR(reader.Integer("message_bytes_max", kAroundChunkBytes + 1, kMessageMax,
+                                     limits.message_bytes_max));
   RLK_RETURN_IF_ERROR(read("inline_bytes_max", kMessageMax, limits.inline_bytes_max));
   RLK_RETURN_IF_ERROR(read("header_bytes_max", kMessageMax, limits.header_bytes_max));
   RLK_RETURN_IF_ERROR(read("queue_calls_max", 1 << 20, limits.queue_calls_max));
@@ -346,7 +350,7 @@ std::string OptionsHelp() {
   std::string help =
       "rlk-server: deterministic kernels over gRPC.\n\n"
       "The first line of standard output is JSON with the addresses in use. SIGTERM and SIGINT\n"
-      "drain, a second one exits at once. Exit codes: 0 drained, 1 could not start, 2 wrong "
+      "drain, another one later exits at once. Exit codes: 0 drained, 1 could not start, 2 wrong "
       "flags,\n"
       "3 no healthy device left.\n\nFlags:\n";
   for (const absl::CommandLineFlag* flag : OwnFlags()) {

@@ -96,6 +96,7 @@ TEST(OptionsTest, EachWrongValueNamesFlagValueAndAllowedSet) {
       {{"--tensors-per-call-max=0"}, "--tensors-per-call-max"},
       {{"--call-bytes-max=-5"}, "--call-bytes-max"},
       {{"--message-bytes-max=2147483648"}, "--message-bytes-max"},
+      {{"--message-bytes-max=1024"}, "--message-bytes-max"},
       {{"--inline-bytes-max=8388608"}, "--inline-bytes-max"},
       {{"--header-bytes-max=0"}, "--header-bytes-max"},
       {{"--queue-calls-max=x"}, "--queue-calls-max"},
