@@ -316,6 +316,21 @@ absl::StatusOr<client::Client> Connect(const Args& args) {
   return client::Client::Connect(ServerAddress(args), options);
 }
 
+namespace {
+
+bool AsksForVersion(const std::vector<std::string>& words) {
+  const auto first = std::find_if(words.begin(), words.end(),
+                                  [](const std::string& word) { return word != "--json"; });
+  return first != words.end() && (*first == "--version" || *first == "version");
+}
+
+Outcome VersionOutcome() {
+  const std::string version(client::Version());
+  return {.json = "{\n  \"version\": \"" + version + "\"\n}", .text = "rlk " + version + "\n"};
+}
+
+}  // namespace
+
 int RunCommand(const std::vector<std::string>& words, std::ostream& out, std::ostream& err) {
   if (words.empty()) {
     err << kUsage;
@@ -325,15 +340,11 @@ int RunCommand(const std::vector<std::string>& words, std::ostream& out, std::os
     out << kUsage;
     return kExitOk;
   }
-  if (words[0] == "--version" || words[0] == "version") {
-    out << "rlk " << client::Version() << "\n";
-    return kExitOk;
-  }
   if (words[0] == kFloorServerCommand) return RunFloorServer(words);
   if (words[0] == kSocketSinkCommand && words.size() == 2) {
     return RunSocketSink(ParseInteger<int64_t>(words[1]).value_or(1));
   }
-  const Outcome outcome = Dispatch(words);
+  const Outcome outcome = AsksForVersion(words) ? VersionOutcome() : Dispatch(words);
   if (Contains(words, "--json")) {
     out << outcome.json << "\n";
   } else {

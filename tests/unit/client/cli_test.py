@@ -54,6 +54,9 @@ def check_info(rlk):
     check("info as text", "provenance" in text and "inline_bytes_max" in text, text)
     check("version is the server's",
           rlk("--version").stdout == f"rlk {info['provenance']['version']}\n", rlk("--version"))
+    for words in (("--version", "--json"), ("--json", "version")):
+        check("the version as JSON",
+              json.loads(rlk(*words).stdout) == {"version": info["provenance"]["version"]}, words)
 
 
 def check_health(rlk):
