@@ -58,9 +58,9 @@ TEST_P(NormNarrow, EqualsTheContractAtEveryLengthAndRowCount) {
   for (int64_t length = 1; length <= kLengthMax; ++length) {
     const int64_t full = kBatchElements / length;
     const int64_t row_counts[] = {full - 1, full, full + 1, 2 * full + 5, 131};
-    // All lengths up to 20 with all row counts, longer ones with one each.
+    // All lengths up to 17 with all row counts, longer ones with one each.
     for (size_t i = 0; i < std::size(row_counts); ++i) {
-      if (length > 20 && i != static_cast<size_t>(length) % std::size(row_counts)) continue;
+      if (length > 17 && i != static_cast<size_t>(length) % std::size(row_counts)) continue;
       for (const NormCall& call : NarrowCalls(GetParam(), length, row_counts[i])) {
         const NormOutputs expected = NormEmulation(call).Run();
         for (Isa isa : AvailableIsas()) {
@@ -76,7 +76,7 @@ TEST_P(NormNarrow, EqualsTheContractAtEveryLengthAndRowCount) {
 TEST_P(NormNarrow, StridesAlignmentThreadsAndWhatIsWantedDoNotMatter) {
   ThreadPool pool(3);
   for (int64_t length : {1, 2, 3, 8, 13, 16, 20, 33}) {
-    for (const NormCall& call : NarrowCalls(GetParam(), length, 40000 / length + 1)) {
+    for (const NormCall& call : NarrowCalls(GetParam(), length, 18000 / length + 1)) {
       const NormOutputs straight = RunNormCpu(call);
       const auto with = [&](const auto& change, const char* what) {
         NormCall other = call;
