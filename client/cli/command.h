@@ -28,7 +28,7 @@ struct Outcome {
   std::string json;
   std::string text;
   // For stderr, one line each; empty when all is well.
-  std::vector<std::string> failures;
+  std::vector<std::string> failures = {};
 };
 
 // Runs `rlk WORDS...`, with words not counting the program's name.
