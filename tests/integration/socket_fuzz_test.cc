@@ -1,5 +1,6 @@
 // Seeded malformed HTTP/2, gRPC and protobuf at the sockets of the program: it lives, and its bits
 // are right afterwards.
+#include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -104,7 +105,11 @@ std::string MakeSession(std::mt19937_64& random) {
   return bytes;
 }
 
-// Reads what comes until the server closes, or leaves at once.
+constexpr int kSilenceMs = 20;
+
+// Reads until the server has been silent for a while and then until it closes, or leaves at once.
+// The end of what is sent ends calls too: one that comes with the bytes finds most of them without
+// their message.
 void Talk(int fd, const std::string& bytes, bool listen) {
   ASSERT_GE(fd, 0);
   size_t sent = 0;
@@ -113,8 +118,11 @@ void Talk(int fd, const std::string& bytes, bool listen) {
     if (got <= 0) break;
     sent += static_cast<size_t>(got);
   }
-  shutdown(fd, SHUT_WR);
   char buffer[4096];
+  pollfd answer = {fd, POLLIN, 0};
+  while (listen && poll(&answer, 1, kSilenceMs) > 0 && recv(fd, buffer, sizeof(buffer), 0) > 0) {
+  }
+  shutdown(fd, SHUT_WR);
   while (listen && recv(fd, buffer, sizeof(buffer), 0) > 0) {
   }
   close(fd);
