@@ -15,8 +15,8 @@ struct ForwardPointers {
   float* rstd;         // [rows]; null when not wanted
 };
 
-// Blocks of ForwardKernel that must fit on a multiprocessor. For a warp a row of 16-bit elements
-// without a gate 64 registers are enough, and one block more of eight is 5 % of the time.
+// Blocks of ForwardKernel that must fit on a multiprocessor, 0 where the compiler chooses. With a
+// warp a row of 16-bit elements without a gate it would choose nine and spill, 5 % of the time.
 template <typename X, Convention kConvention, int kLanes>
 constexpr int ForwardBlocks() {
   return sizeof(X) == 2 && !IsGated(kConvention) && kLanes == 32 ? 8 : 0;

@@ -9,7 +9,8 @@
 
 namespace rlk::rms_norm {
 
-// Up to about as many threads as fit on the device at once, a thread an accumulator is quickest.
+// Up to about as many accumulators as threads fit on the device at once, these kernels are
+// quickest.
 inline constexpr int64_t kFewThreadsMax = int64_t{1} << 18;
 
 inline bool IsFew(const Problem& problem) {
@@ -17,15 +18,46 @@ inline bool IsFew(const Problem& problem) {
   return width >= 32 && width <= 1024 && problem.rows * width <= kFewThreadsMax;
 }
 
+template <typename X, typename W, Convention kConvention, int kThreads>
+absl::Status LaunchPairsOf(const Problem& problem, const ForwardPointers& p, const Scalars& s,
+                           cudaStream_t stream) {
+  RLK_ASSIGN_OR_RETURN(const unsigned blocks, cuda::GridBlocks(problem.rows, 1));
+  if (problem.length == 2 * kThreads * kFewColumns) {
+    return cuda::Launch(ForwardPairsKernel<X, W, kConvention, kThreads, true>, blocks, kThreads,
+                        stream, p, s);
+  }
+  return cuda::Launch(ForwardPairsKernel<X, W, kConvention, kThreads, false>, blocks, kThreads,
+                      stream, p, s);
+}
+
+template <typename X, typename W, Convention kConvention>
+absl::Status LaunchPairs(const Problem& problem, const ForwardPointers& p, const Scalars& s,
+                         cudaStream_t stream) {
+  if (arith::RowSumWidth(problem.length) == 256) {
+    return LaunchPairsOf<X, W, kConvention, 128>(problem, p, s, stream);
+  }
+  return LaunchPairsOf<X, W, kConvention, 512>(problem, p, s, stream);
+}
+
 template <typename X, Convention kConvention>
-absl::Status LaunchFew(const Problem& problem, const ForwardPointers& p, const Scalars& s,
-                       cudaStream_t stream) {
+absl::Status LaunchFew(const Problem& problem, bool streamable, const ForwardPointers& p,
+                       const Scalars& s, cudaStream_t stream) {
   const auto threads = static_cast<unsigned>(arith::RowSumWidth(problem.length));
   RLK_ASSIGN_OR_RETURN(const unsigned blocks, cuda::GridBlocks(problem.rows, 1));
   if (problem.length <= threads) {
     return cuda::Launch(ForwardFewKernel<X, kConvention, 1>, blocks, threads, stream, p, s);
   }
-  return cuda::Launch(ForwardFewKernel<X, kConvention, kFewColumns>, blocks, threads, stream, p, s);
+  // Pairs are quicker, but for a few rows of the least arithmetic, unless their length is whole.
+  const bool pairs = kConvention != Convention::kPlain || threads > 256 || problem.rows >= 256 ||
+                     problem.length == int64_t{threads} * kFewColumns;
+  if (!streamable || !pairs) {
+    return cuda::Launch(ForwardFewKernel<X, kConvention, kFewColumns>, blocks, threads, stream, p,
+                        s);
+  }
+  if (std::is_same_v<X, float> || s.weight_is_f32) {
+    return LaunchPairs<X, float, kConvention>(problem, p, s, stream);
+  }
+  return LaunchPairs<X, X, kConvention>(problem, p, s, stream);
 }
 
 template <typename X, Convention kConvention>
@@ -66,7 +98,9 @@ absl::Status LaunchForward(const KernelArgs& args) {
                           Streamable(x) && Streamable(weight) && Streamable(gate) && Streamable(y);
   return WithConvention(problem.convention, [&](auto convention) -> absl::Status {
     constexpr Convention kConvention = decltype(convention)::value;
-    if (contiguous && IsFew(problem)) return LaunchFew<X, kConvention>(problem, p, s, stream);
+    if (contiguous && IsFew(problem)) {
+      return LaunchFew<X, kConvention>(problem, streamable, p, s, stream);
+    }
     if (streamable) return LaunchManyRows<X, kConvention>(problem, p, s, stream);
     RLK_ASSIGN_OR_RETURN(const unsigned blocks, cuda::GridBlocks(problem.rows, 1));
     return cuda::Launch(ForwardElementsKernel<X, kConvention>, blocks,
