@@ -3,6 +3,7 @@
 
 #include "kernels/ops/rms_norm/backward_launch.cuh"
 #include "kernels/ops/rms_norm/backward_narrow.cuh"
+#include "kernels/ops/rms_norm/chunk_narrow.cuh"
 #include "kernels/ops/rms_norm/left_fold_sm90.cuh"
 
 namespace rlk::rms_norm {
@@ -12,6 +13,31 @@ absl::Status LaunchNarrowKernel(const BackwardCall& call, NarrowFold fold) {
   RLK_ASSIGN_OR_RETURN(const unsigned blocks, cuda::GridBlocks(call.scalars.rows, kFoldRows));
   return cuda::Launch(BackwardNarrowKernel<X, G, kConvention, kLanes>, blocks, kNarrowThreads,
                       call.stream, call.rows, call.fold, call.scalars, fold);
+}
+
+template <typename X, Convention kConvention, int kLanes, Activation kActivation>
+absl::Status LaunchChunkNarrow(const BackwardCall& call) {
+  cuda::LaunchShape shape;
+  RLK_ASSIGN_OR_RETURN(shape.blocks, cuda::GridBlocks(call.scalars.rows, kFoldRows));
+  shape.threads = kNarrowThreads;
+  shape.shared_bytes = sizeof(ChunkNarrowMemory<kConvention, kLanes>);
+  return cuda::LaunchWith(ChunkNarrowKernel<X, kConvention, kLanes, kActivation>, shape,
+                          call.stream, call.rows, call.fold, call.scalars);
+}
+
+// The rows of chunk128 and the sums of its blocks.
+template <typename X, typename G, Convention kConvention, int kLanes>
+absl::Status LaunchNarrowChunks(const BackwardCall& call) {
+  if constexpr (sizeof(X) == 2 && std::is_same_v<X, G>) {
+    if constexpr (kConvention == Convention::kGated) {
+      if (call.scalars.sigmoid) {
+        return LaunchChunkNarrow<X, kConvention, kLanes, Activation::kSigmoid>(call);
+      }
+    }
+    return LaunchChunkNarrow<X, kConvention, kLanes, Activation::kSilu>(call);
+  } else {
+    return LaunchNarrowKernel<X, G, kConvention, kLanes>(call, NarrowFold::kChunk);
+  }
 }
 
 // The rows [begin, begin + rows) of a call.
@@ -108,7 +134,7 @@ absl::Status LaunchNarrow(const BackwardCall& call) {
       return LaunchNarrowKernel<X, G, kConvention, lanes()>(call, NarrowFold::kNone);
     }
     if (StoresTerms(call.problem)) return LaunchNarrowLeftFold<X, G, kConvention, lanes()>(call);
-    RLK_RETURN_IF_ERROR((LaunchNarrowKernel<X, G, kConvention, lanes()>(call, NarrowFold::kChunk)));
+    RLK_RETURN_IF_ERROR((LaunchNarrowChunks<X, G, kConvention, lanes()>(call)));
     return LaunchChunkFold<X>(call);
   });
 }
