@@ -33,26 +33,50 @@ struct ChunkNarrowMemory {
   float terms[2][Shape::kPassRows][Shape::kColumns];
 };
 
-// Contiguous, 16-byte aligned, length a multiple of 8 and at most 8 kLanes; X has 16 bits and is
-// the type of grad_y too. A block takes 128 rows and writes their sum of terms. Grid:
-// ceil(rows / 128).
+// What a thread has of a pass of rows, one after the other: kChunkNarrowRows of them, kGroups
+// apart.
 template <typename X, Convention kConvention, int kLanes, Activation kActivation>
-__global__ void __launch_bounds__(kNarrowThreads, 2)
-    ChunkNarrowKernel(const BackwardPointers p, const FoldPointers fold, const Scalars s) {
+struct ChunkNarrowThread {
   using Shape = ChunkNarrowShape<kConvention, kLanes>;
-  constexpr bool kGated = IsGated(kConvention);
-  constexpr int kRows = kChunkNarrowRows, kGroups = Shape::kGroups, kColumns = Shape::kColumns;
+  using Memory = ChunkNarrowMemory<kConvention, kLanes>;
+  static constexpr bool kGated = IsGated(kConvention);
+  static constexpr int kRows = kChunkNarrowRows, kGroups = Shape::kGroups;
   using PerLane = RowPerLane<kLanes, kRows>;
-  extern __shared__ __align__(16) unsigned char bytes[];
-  auto& memory = *reinterpret_cast<ChunkNarrowMemory<kConvention, kLanes>*>(bytes);
-  const int thread = static_cast<int>(threadIdx.x), lane = thread % kLanes;
-  const int row = thread / kLanes, column = lane * kGroup, step = kGroups * s.length;
-  const int64_t begin = int64_t{blockIdx.x} * kFoldRows;
-  const int rows = static_cast<int>(s.rows - begin < kFoldRows ? s.rows - begin : kFoldRows);
-  const bool inside = column < s.length;
-  const int64_t first = (begin + row) * s.length + column;
 
-  const auto copy = [&](int pass, int stage) {
+  const BackwardPointers& p;
+  const Scalars& s;
+  Memory& memory;
+  const int thread, lane, row, column, step;
+  const int64_t begin;
+  const int rows;
+  const bool inside;
+  const int64_t first;
+
+  float w[kGroup];
+  int mine;    // row i kGroups of this thread exists below it
+  int64_t at;  // of its first row
+  device::Vector<X, kGroup> x[kRows], dy[kRows], gate[kGated ? kRows : 1];
+  float r[kRows], g[kRows][kGroup], dots[kRows];
+
+  __device__ __forceinline__ ChunkNarrowThread(const BackwardPointers& pointers,
+                                               const Scalars& scalars, Memory& shared)
+      : p(pointers),
+        s(scalars),
+        memory(shared),
+        thread(static_cast<int>(threadIdx.x)),
+        lane(thread % kLanes),
+        row(thread / kLanes),
+        column(lane * kGroup),
+        step(kGroups * scalars.length),
+        begin(int64_t{blockIdx.x} * kFoldRows),
+        rows(static_cast<int>(scalars.rows - begin < kFoldRows ? scalars.rows - begin : kFoldRows)),
+        inside(column < scalars.length),
+        first((begin + row) * scalars.length + column) {
+    LoadWeights<X, kConvention>(p.weight, column, s, w);
+  }
+
+  // Sends for the rows of a pass.
+  __device__ __forceinline__ void Copy(int pass, int stage) const {
     if (pass < rows) {
       const int64_t at = first + static_cast<int64_t>(pass) * s.length;
 #pragma unroll
@@ -68,19 +92,12 @@ __global__ void __launch_bounds__(kNarrowThreads, 2)
       }
     }
     device::CopyAsyncCommit();
-  };
-#pragma unroll
-  for (int stage = 0; stage < kChunkNarrowStages; ++stage) copy(stage * Shape::kPassRows, stage);
-  float w[kGroup], partial = 0.0f;
-  LoadWeights<X, kConvention>(p.weight, column, s, w);
-  int stage = 0, parity = 0;
-#pragma unroll 1
-  for (int pass = 0; pass < rows; pass += Shape::kPassRows, parity ^= 1) {
-    const int mine = rows - pass - row;  // row i kGroups of this thread exists below it
-    const int64_t at = first + static_cast<int64_t>(pass) * s.length;
-    device::Vector<X, kGroup> x[kRows], dy[kRows], gate[kGated ? kRows : 1];
-    float r[kRows], g[kRows][kGroup], dots[kRows], k[kRows];
-    device::CopyAsyncWait<kChunkNarrowStages - 1>();
+  }
+
+  // Takes the rows of a pass, which are there, and their statistics.
+  __device__ __forceinline__ void Take(int pass, int stage) {
+    mine = rows - pass - row;
+    at = first + static_cast<int64_t>(pass) * s.length;
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
       const auto& from = memory.ahead[stage][i];
@@ -98,6 +115,10 @@ __global__ void __launch_bounds__(kNarrowThreads, 2)
       own = RowStatistic(PerLane::Fold(dots, lane), static_cast<float>(s.length), s.eps);
     }
     PerLane::Spread(own, r);
+  }
+
+  // grad_gate, the terms of grad_weight, and what grad_x needs.
+  __device__ __forceinline__ void Compute(int parity) {
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
       float xs[kGroup], dys[kGroup], zs[kGroup] = {}, products[kGroup], c[kGroup], dz[kGroup];
@@ -125,8 +146,10 @@ __global__ void __launch_bounds__(kNarrowThreads, 2)
       to[lane] = make_float4(c[0], c[1], c[2], c[3]);
       to[kLanes + lane] = make_float4(c[4], c[5], c[6], c[7]);
     }
-    copy(pass + kChunkNarrowStages * Shape::kPassRows, stage);
-    stage = stage + 1 == kChunkNarrowStages ? 0 : stage + 1;
+  }
+
+  __device__ __forceinline__ void WriteGradX() {
+    float k[kRows];
     PerLane::Spread(arith::Div(PerLane::Fold(dots, lane), static_cast<float>(s.length)), k);
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
@@ -141,11 +164,38 @@ __global__ void __launch_bounds__(kNarrowThreads, 2)
       result.FromFloats(out);
       result.Store(static_cast<X*>(p.grad_x) + at + i * step);
     }
+  }
+};
+
+// Contiguous, 16-byte aligned, length a multiple of 8 and at most 8 kLanes; X has 16 bits and is
+// the type of grad_y too. A block takes 128 rows and writes their sum of terms. Grid:
+// ceil(rows / 128).
+template <typename X, Convention kConvention, int kLanes, Activation kActivation>
+__global__ void __launch_bounds__(kNarrowThreads, 2)
+    ChunkNarrowKernel(const BackwardPointers p, const FoldPointers fold, const Scalars s) {
+  using Shape = ChunkNarrowShape<kConvention, kLanes>;
+  constexpr int kPassRows = Shape::kPassRows, kColumns = Shape::kColumns;
+  extern __shared__ __align__(16) unsigned char bytes[];
+  auto& memory = *reinterpret_cast<ChunkNarrowMemory<kConvention, kLanes>*>(bytes);
+  ChunkNarrowThread<X, kConvention, kLanes, kActivation> work(p, s, memory);
+#pragma unroll
+  for (int stage = 0; stage < kChunkNarrowStages; ++stage) work.Copy(stage * kPassRows, stage);
+  const int thread = static_cast<int>(threadIdx.x), rows = work.rows;
+  float partial = 0.0f;
+  int stage = 0, parity = 0;
+#pragma unroll 1
+  for (int pass = 0; pass < rows; pass += kPassRows, parity ^= 1) {
+    device::CopyAsyncWait<kChunkNarrowStages - 1>();
+    work.Take(pass, stage);
+    work.Compute(parity);
+    work.Copy(pass + kChunkNarrowStages * kPassRows, stage);
+    stage = stage + 1 == kChunkNarrowStages ? 0 : stage + 1;
+    work.WriteGradX();
     // The other half of memory.terms is written next: one barrier a pass is enough.
     __syncthreads();
     if (thread < kColumns) {
-      partial = AddColumn<Shape::kPassRows, kColumns>(memory.terms[parity][0] + thread, rows - pass,
-                                                      partial);
+      partial =
+          AddColumn<kPassRows, kColumns>(memory.terms[parity][0] + thread, rows - pass, partial);
     }
   }
   const int at = thread % (kColumns / 2);  // the column whose terms this thread added
