@@ -5,7 +5,8 @@
 namespace rlk::cli {
 
 std::optional<nlohmann::json> ParseStrict(const std::string& text, std::string& what) {
-  what = client::StrictJsonProblem(text);
+  constexpr size_t kDepthMax = 4;
+  what = client::StrictJsonProblem(text, kDepthMax);
   if (!what.empty()) return std::nullopt;
   nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) {

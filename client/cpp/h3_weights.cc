@@ -105,7 +105,11 @@ absl::StatusOr<rlk::v1::WeightsManifest> ParseH3Manifest(const std::string& json
     return InvalidArgument(Reason::kMalformedMessage, "manifest", what,
                            "the JSON of rlk.v1.WeightsManifest", "it is no weights manifest");
   };
-  if (const std::string problem = StrictJsonProblem(json); !problem.empty()) return refuse(problem);
+  // An object of a list of tensors, each with a shape, which has a list of sizes.
+  constexpr size_t kDepthMax = 5;
+  if (const std::string problem = StrictJsonProblem(json, kDepthMax); !problem.empty()) {
+    return refuse(problem);
+  }
   rlk::v1::WeightsManifest manifest;
   const auto parsed = google::protobuf::util::JsonStringToMessage(json, &manifest);
   if (!parsed.ok()) return refuse(std::string(parsed.message()));

@@ -10,12 +10,12 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr size_t kDepthMax = 4;
-
 // Finds keys given twice and deep nesting, which the DOM would hide. A callback of the DOM's parser
 // could, but then that parser looks at every entry again for each new one.
 class StrictCheck final : public nlohmann::json_sax<Json> {
  public:
+  explicit StrictCheck(size_t depth_max) : depth_max_(depth_max) {}
+
   const std::string& problem() const { return problem_; }
 
   bool null() override { return true; }
@@ -39,7 +39,7 @@ class StrictCheck final : public nlohmann::json_sax<Json> {
  private:
   bool Open() {
     open_.emplace_back();
-    return open_.size() <= kDepthMax || Fail("it is nested too deep");
+    return open_.size() <= depth_max_ || Fail("it is nested too deep");
   }
   bool Close() {
     open_.pop_back();
@@ -50,14 +50,15 @@ class StrictCheck final : public nlohmann::json_sax<Json> {
     return false;
   }
 
+  const size_t depth_max_;
   std::vector<std::set<std::string>> open_;
   std::string problem_;
 };
 
 }  // namespace
 
-std::string StrictJsonProblem(const std::string& text) {
-  StrictCheck check;
+std::string StrictJsonProblem(const std::string& text, size_t depth_max) {
+  StrictCheck check(depth_max);
   return nlohmann::json::sax_parse(text, &check) ? std::string() : check.problem();
 }
 
