@@ -10,19 +10,20 @@
 namespace rlk::wire {
 namespace {
 
-// A field that is given for the first time.
-class Once {
- public:
-  bool First(int number) { return !std::exchange(seen_[static_cast<size_t>(number)], true); }
-
- private:
-  std::array<bool, 8> seen_ = {};
-};
+// ReadFields of a message whose fields, numbered below 8, are there once at most.
+template <typename Field>
+bool ReadDistinctFields(PieceReader& reader, Field field) {
+  std::array<bool, 8> seen = {};
+  return ReadFields(reader, [&](uint32_t tag) {
+    const auto number = static_cast<size_t>(TagFieldNumber(tag));
+    return number < seen.size() && !std::exchange(seen[number], true) && field(tag);
+  });
+}
 
 // Packed integers, at most kMaxRank, in one piece of the field.
 bool ReadDims(PieceReader& reader, GivenDims* dims) {
   int64_t length = 0;
-  if (dims->count > 0 || !ReadLength(reader, &length)) return false;
+  if (!ReadLength(reader, &length)) return false;
   const int64_t rest = reader.Enter(length);
   while (reader.remaining() > 0) {
     uint64_t value = 0;
@@ -48,11 +49,7 @@ bool ReadAscii(PieceReader& reader, std::string* text) {
 
 bool ReadHandle(PieceReader& reader, TensorHandle* handle) {
   using Handle = rlk::v1::TensorHandle;
-  Once once;
-  return ReadFields(reader, [&](uint32_t tag) {
-    if (TagFieldNumber(tag) > Handle::kOffsetFieldNumber || !once.First(TagFieldNumber(tag))) {
-      return false;
-    }
+  return ReadDistinctFields(reader, [&](uint32_t tag) {
     switch (tag) {
       case MakeTag(Handle::kIdFieldNumber, WireType::kBytes):
         return ReadBytes(reader, &handle->id);
@@ -70,11 +67,7 @@ bool ReadHandle(PieceReader& reader, TensorHandle* handle) {
 
 bool ReadArena(PieceReader& reader, ArenaSlot* place) {
   using Arena = rlk::v1::ArenaRef;
-  Once once;
-  return ReadFields(reader, [&](uint32_t tag) {
-    if (TagFieldNumber(tag) > Arena::kOffsetFieldNumber || !once.First(TagFieldNumber(tag))) {
-      return false;
-    }
+  return ReadDistinctFields(reader, [&](uint32_t tag) {
     switch (tag) {
       case MakeTag(Arena::kArenaFieldNumber, WireType::kBytes):
         return ReadBytes(reader, &place->arena);
@@ -90,21 +83,17 @@ bool ReadArena(PieceReader& reader, ArenaSlot* place) {
 
 bool ReadTensor(PieceReader& reader, GivenTensor* tensor) {
   using Tensor = rlk::v1::Tensor;
-  Once once;
   bool has_source = false;
   const auto source = [&](TensorSource kind) {
     tensor->source.kind = kind;
     return !std::exchange(has_source, true);
   };
-  const bool read = ReadFields(reader, [&](uint32_t tag) {
+  const bool read = ReadDistinctFields(reader, [&](uint32_t tag) {
     uint64_t value = 0;
     HostBytes& payload = tensor->source.payload;
     switch (tag) {
       case MakeTag(Tensor::kDtypeFieldNumber, WireType::kVarint):
-        if (!once.First(Tensor::kDtypeFieldNumber) ||
-            !ReadVarint(reader, kVarintBytesMax, &value) || value >= kDTypeCount) {
-          return false;
-        }
+        if (!ReadVarint(reader, kVarintBytesMax, &value) || value >= kDTypeCount) return false;
         tensor->dtype = static_cast<DType>(value);
         return true;
       case MakeTag(Tensor::kShapeFieldNumber, WireType::kBytes):
