@@ -66,7 +66,7 @@ wire::RecordedCall Describe(const Call& call, const CallResult& result) {
 }
 
 int64_t BytesOf(const wire::RecordedTensor& tensor) {
-  return ElementCount(tensor.shape) * DTypeSize(tensor.dtype);
+  return ByteCount(tensor.shape, tensor.dtype);
 }
 
 // An own copy of the bytes in C order.

@@ -52,6 +52,11 @@ inline int64_t ElementCount(const Dims& shape) {
   return count;
 }
 
+// Of a checked tensor without gaps.
+inline int64_t ByteCount(const Dims& shape, DType dtype) {
+  return ElementCount(shape) * DTypeSize(dtype);
+}
+
 // Strides of C order, in elements.
 inline Dims ContiguousStrides(const Dims& shape) {
   Dims strides = shape;
@@ -85,7 +90,7 @@ struct TensorView {
 
   bool present() const { return dtype != DType::kUnspecified; }
   int64_t elements() const { return ElementCount(shape); }
-  int64_t bytes() const { return elements() * DTypeSize(dtype); }
+  int64_t bytes() const { return ByteCount(shape, dtype); }
   bool contiguous() const { return IsContiguous(shape, strides); }
   template <typename T>
   const T* as() const {
@@ -101,7 +106,7 @@ struct MutableTensorView {
 
   bool present() const { return dtype != DType::kUnspecified; }
   int64_t elements() const { return ElementCount(shape); }
-  int64_t bytes() const { return elements() * DTypeSize(dtype); }
+  int64_t bytes() const { return ByteCount(shape, dtype); }
   template <typename T>
   T* as() const {
     return static_cast<T*>(data);

@@ -283,7 +283,7 @@ absl::Status RecordingReader::IndexTensor(const Head& head) {
   const Dims shape = taker.Shape();
   const Digest digest = taker.Hash();
   const auto taken = static_cast<int64_t>(text.size() - taker.left());
-  if (!taker.ok() || ElementCount(shape) * DTypeSize(dtype) != head.length - taken) {
+  if (!taker.ok() || ByteCount(shape, dtype) != head.length - taken) {
     return Wrong(head.body - kRecordHeadBytes, "a tensor that contradicts itself", "a tensor");
   }
   tensors_[digest.bytes] = {head.body + taken, head.length - taken};
@@ -306,8 +306,7 @@ absl::StatusOr<std::optional<RecordedCall>> RecordingReader::Next() {
 
 bool RecordingReader::Has(const RecordedTensor& tensor) const {
   const auto found = tensors_.find(tensor.digest.bytes);
-  return found != tensors_.end() &&
-         found->second.bytes == ElementCount(tensor.shape) * DTypeSize(tensor.dtype);
+  return found != tensors_.end() && found->second.bytes == ByteCount(tensor.shape, tensor.dtype);
 }
 
 absl::Status RecordingReader::Read(const RecordedTensor& tensor, std::span<std::byte> out) const {

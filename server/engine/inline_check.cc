@@ -17,9 +17,7 @@ int64_t RowCount(const Dims& shape) {
   return rows;
 }
 
-int64_t PlannedBytes(const PlannedOutput& output) {
-  return ElementCount(output.shape) * DTypeSize(output.dtype);
-}
+int64_t PlannedBytes(const PlannedOutput& output) { return ByteCount(output.shape, output.dtype); }
 
 // Null where no output with bytes is inline.
 PlannedOutput* LargestInline(std::vector<PlannedOutput>& outputs) {

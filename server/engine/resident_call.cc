@@ -176,7 +176,7 @@ void ConcludeResidents(Job& job, absl::StatusOr<CallResult>& outcome) {
       }
       resident->Commit(digest, output);
       outcome->report.output_bytes[static_cast<size_t>(resident->place())] +=
-          ElementCount(output.shape) * DTypeSize(output.dtype);
+          ByteCount(output.shape, output.dtype);
       output.data = {};
     }
   } else {

@@ -77,7 +77,7 @@ NonFinite CountNonFinite(const HostTensor& tensor) {
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<std::byte>> AllocateElements(DType dtype, const Dims& shape) {
-  const int64_t bytes = ElementCount(shape) * DTypeSize(dtype);
+  const int64_t bytes = ByteCount(shape, dtype);
   // Never null: kernels may take the address of an empty tensor.
   const auto size = static_cast<size_t>(std::max<int64_t>(bytes, 1));
   void* const block = ::operator new(size, std::align_val_t(kElementAlignment), std::nothrow);

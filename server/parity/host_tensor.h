@@ -23,7 +23,7 @@ struct HostTensor {
   std::shared_ptr<const std::byte> data;
 
   int64_t elements() const { return ElementCount(shape); }
-  int64_t bytes() const { return elements() * DTypeSize(dtype); }
+  int64_t bytes() const { return ByteCount(shape, dtype); }
   TensorView view() const { return {dtype, shape, ContiguousStrides(shape), data.get()}; }
 };
 

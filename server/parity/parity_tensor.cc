@@ -76,7 +76,7 @@ absl::StatusOr<ParityTensor> MakeParityTensor(std::string_view name, const Tenso
                                               std::span<Device* const> devices) {
   RLK_RETURN_IF_ERROR(CheckAligned(name, tensor));
   const bool contiguous = IsContiguous(tensor.shape, tensor.strides);
-  const int64_t bytes = ElementCount(tensor.shape) * DTypeSize(tensor.dtype);
+  const int64_t bytes = ByteCount(tensor.shape, tensor.dtype);
   if (!contiguous && bytes > kGatheredBytesMax) {
     return InvalidArgument(
         Reason::kLimitExceeded, name, std::to_string(bytes) + " bytes",

@@ -32,7 +32,7 @@ struct ParityTensor {
   std::optional<Digest> digest;
 
   int64_t elements() const { return ElementCount(shape); }
-  int64_t bytes() const { return elements() * DTypeSize(dtype); }
+  int64_t bytes() const { return ByteCount(shape, dtype); }
   bool on_host() const { return device == nullptr; }
   // Of the memory where it lies.
   TensorView view() const;

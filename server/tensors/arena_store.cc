@@ -410,7 +410,7 @@ absl::StatusOr<std::unique_ptr<ResidentOutput>> ArenaStore::Reserve(const Princi
                                                                     const PlannedOutput& output,
                                                                     const ArenaSlot& named,
                                                                     const DeviceInfo& device) {
-  const int64_t bytes = ElementCount(output.shape) * DTypeSize(output.dtype);
+  const int64_t bytes = ByteCount(output.shape, output.dtype);
   const std::lock_guard lock(table_->mutex);
   RLK_ASSIGN_OR_RETURN(auto found, table_->FindSlot(principal, field, named, server_id_));
   auto& [arena, slot] = found;

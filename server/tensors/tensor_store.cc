@@ -340,7 +340,7 @@ absl::Status TensorStore::Resolve(const Principal* principal, std::string_view f
   const std::lock_guard lock(shared_->mutex());
   RLK_ASSIGN_OR_RETURN(const StoredTensorRef tensor,
                        shared_->FindReadable(principal, field, arg.resident));
-  const int64_t size = ElementCount(tensor->shape) * DTypeSize(tensor->dtype);
+  const int64_t size = ByteCount(tensor->shape, tensor->dtype);
   int64_t bytes = size;
   if (arg.dtype == DType::kUnspecified) {
     arg.dtype = tensor->dtype;
@@ -387,7 +387,7 @@ absl::StatusOr<std::unique_ptr<ResidentOutput>> TensorStore::Reserve(
     const PlannedOutput& output, const std::optional<TensorHandle>& into,
     const DeviceInfo& device) {
   if (principal == nullptr) return NoPrincipal(field);
-  const int64_t bytes = ElementCount(output.shape) * DTypeSize(output.dtype);
+  const int64_t bytes = ByteCount(output.shape, output.dtype);
   if (!into) {
     RLK_ASSIGN_OR_RETURN(Device* const target, FindDevice(device.uuid));
     RLK_ASSIGN_OR_RETURN(auto memory, Allocate(*principal, *target, bytes));
@@ -410,7 +410,7 @@ absl::StatusOr<std::unique_ptr<ResidentOutput>> TensorStore::Reserve(
     return InvalidArgument(Reason::kDtypeNotAllowed, field, DTypeName(output.dtype),
                            DTypeName(tensor->dtype), "the tensor on the server has another dtype");
   }
-  const int64_t size = ElementCount(tensor->shape) * DTypeSize(tensor->dtype);
+  const int64_t size = ByteCount(tensor->shape, tensor->dtype);
   RLK_RETURN_IF_ERROR(CheckRange(field, into->offset, bytes, size));
   if (into->offset % static_cast<uint64_t>(DTypeSize(tensor->dtype)) != 0) {
     return InvalidArgument(Reason::kMisaligned, field, "offset " + std::to_string(into->offset),

@@ -113,7 +113,7 @@ TensorInfo TensorTable::Info(const StoredTensor& tensor) const {
   info.handle = {tensor.id, server_id_, tensor.generation};
   info.dtype = tensor.dtype;
   info.shape = tensor.shape;
-  info.bytes = ElementCount(tensor.shape) * DTypeSize(tensor.dtype);
+  info.bytes = ByteCount(tensor.shape, tensor.dtype);
   info.digest = tensor.digest;
   info.device_uuid = tensor.memory->device().uuid;
   info.label = tensor.label;

@@ -143,7 +143,7 @@ void CheckPath(std::span<const uint8_t> input) {
   GOOGLE_CHECK_EQ(whole->outputs.size(), cut->outputs.size());
   for (size_t i = 0; i < whole->outputs.size(); ++i) {
     const OutputTensor& output = whole->outputs[i];
-    GOOGLE_CHECK_EQ(output.data.size, ElementCount(output.shape) * DTypeSize(output.dtype));
+    GOOGLE_CHECK_EQ(output.data.size, ByteCount(output.shape, output.dtype));
     GOOGLE_CHECK(Flatten(output.data) == Flatten(cut->outputs[i].data));
   }
   CheckReply(*whole, served.response);

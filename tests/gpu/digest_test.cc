@@ -17,7 +17,7 @@ namespace rlk::gpu_test {
 namespace {
 
 std::string DeviceDigest(const void* data, DType dtype, const Dims& shape) {
-  const int64_t bytes = ElementCount(shape) * DTypeSize(dtype);
+  const int64_t bytes = ByteCount(shape, dtype);
   const int64_t scratch_bytes = DigestScratchBytes(bytes);
   const GuardedOutput scratch(scratch_bytes);
   const cuda::Stream stream = NewStream();
@@ -85,7 +85,7 @@ TEST(DeviceDigest, EqualsHostForEveryDtypeAndShape) {
       {DType::kI64, Dims{513}},       {DType::kBool, Dims{31}},
       {DType::kF32, Dims{64, 4096}}};
   for (const auto& [dtype, shape] : cases) {
-    const int64_t bytes = ElementCount(shape) * DTypeSize(dtype);
+    const int64_t bytes = ByteCount(shape, dtype);
     const std::vector<uint8_t> data = RandomBits(DType::kU8, bytes, 3);
     const cuda::DeviceBuffer device = Upload(data);
     EXPECT_EQ(DeviceDigest(device.data(), dtype, shape), HostDigest(data, dtype, shape))

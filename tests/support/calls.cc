@@ -25,7 +25,7 @@ HostBytes CopyToPieces(const void* data, size_t size, int pieces, bool misaligne
 }
 
 TensorArg ZeroTensor(int32_t spec, DType dtype, const Dims& shape) {
-  const auto size = static_cast<size_t>(ElementCount(shape) * DTypeSize(dtype));
+  const auto size = static_cast<size_t>(ByteCount(shape, dtype));
   return Tensor(spec, dtype, shape, std::vector<std::byte>(size));
 }
 

@@ -56,7 +56,7 @@ TEST(Digest, GivesTheStoredVectorsInEveryWayItCanBeComputed) {
     const DType dtype = ParseDType(vector.at("dtype"));
     SCOPED_TRACE(vector.dump().substr(0, 120));
     const std::vector<std::byte> bytes =
-        TestBytes(vector.at("seed").get<uint64_t>(), ElementCount(shape) * DTypeSize(dtype));
+        TestBytes(vector.at("seed").get<uint64_t>(), ByteCount(shape, dtype));
     const TensorView tensor = Contiguous(dtype, shape, bytes.data());
     const std::string expected = vector.at("digest");
     EXPECT_EQ(ComputeDigest(tensor).Text(), expected);

@@ -54,7 +54,7 @@ inline std::vector<double> Rounded(DType dtype, std::vector<double> values) {
 }
 
 inline server::ParityTensor TensorOf(DType dtype, const Dims& shape, const void* data) {
-  const int64_t bytes = ElementCount(shape) * DTypeSize(dtype);
+  const int64_t bytes = ByteCount(shape, dtype);
   auto copy = std::make_shared<std::vector<uint64_t>>(static_cast<size_t>(bytes / 8 + 1));
   if (bytes > 0) std::memcpy(copy->data(), data, static_cast<size_t>(bytes));
   server::ParityTensor tensor;

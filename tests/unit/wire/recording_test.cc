@@ -336,8 +336,7 @@ TEST(Recording, SurvivesRandomBodiesWithRightChecksums) {
       if (!call->has_value()) break;
       for (const RecordedTensor& input : (*call)->inputs) {
         if (!reader->Has(input) || ElementCount(input.shape) > 64) continue;
-        std::vector<std::byte> bytes(
-            static_cast<size_t>(ElementCount(input.shape) * DTypeSize(input.dtype)));
+        std::vector<std::byte> bytes(static_cast<size_t>(ByteCount(input.shape, input.dtype)));
         if (!reader->Read(input, bytes).ok()) continue;
         EXPECT_EQ(ComputeDigest(TensorView{input.dtype, input.shape, ContiguousStrides(input.shape),
                                            bytes.data()}),
