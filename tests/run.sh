@@ -56,6 +56,10 @@ main() {
   say "Packages"
   install_system_packages
   fetch_prometheus
+  # Precompiled headers save half of a first build's time, but objects made with them are not for
+  # other clones.
+  precompile=0
+  if cache_is_empty; then precompile=1; fi
   # Before the C++ tests: some of these check the API with buf, which pip brings.
   python_missing=$(prepare_python) || note "no Python tests: $python_missing"
   if [[ -x .venv/bin/buf ]]; then
@@ -175,6 +179,9 @@ fetch_prometheus() {
 build_tree() {
   local preset=$1 options=() nvcc architectures
   shift
+  if ((precompile)) && [[ ! -e build/$preset/CMakeCache.txt ]]; then
+    options+=(-DRLK_PRECOMPILE=ON)
+  fi
   if [[ "$preset" == test ]]; then
     if nvcc=$(find_nvcc); then
       options+=("-DCMAKE_CUDA_COMPILER=$nvcc")
@@ -196,6 +203,11 @@ build_tree() {
     add_failure "building build/$preset"
     return 0
   }
+}
+
+# cache_is_empty: whether no object can be taken from an earlier build.
+cache_is_empty() {
+  ! ccache --print-stats 2>/dev/null | grep -q '^files_in_cache[[:space:]]*[1-9]'
 }
 
 # run_ctest PRESET [CTEST OPTION...]: ctest_wrapper stands before the command.
