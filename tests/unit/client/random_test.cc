@@ -29,12 +29,16 @@ TEST(Random, GivesTheStoredBytes) {
     const std::string spec = vector["spec"];
     const auto tensor = MakeRandom(spec);
     ASSERT_TRUE(tensor.ok()) << spec << ": " << tensor.status();
-    EXPECT_EQ(std::string(DTypeName(tensor->dtype())), vector["dtype"]) << spec;
+    EXPECT_EQ(std::string(DTypeName(tensor->dtype())), vector["dtype"].get<std::string>()) << spec;
     const Dims& shape = tensor->shape();
-    EXPECT_EQ(std::vector<int64_t>(shape.begin(), shape.end()), vector["shape"]) << spec;
+    EXPECT_EQ(std::vector<int64_t>(shape.begin(), shape.end()),
+              vector["shape"].get<std::vector<int64_t>>())
+        << spec;
     const auto bytes = tensor->bytes();
-    EXPECT_EQ(Hex(bytes.first(std::min<size_t>(16, bytes.size()))), vector["first_bytes"]) << spec;
-    EXPECT_EQ(ComputeDigest(tensor->view()).Text(), vector["digest"]) << spec;
+    EXPECT_EQ(Hex(bytes.first(std::min<size_t>(16, bytes.size()))),
+              vector["first_bytes"].get<std::string>())
+        << spec;
+    EXPECT_EQ(ComputeDigest(tensor->view()).Text(), vector["digest"].get<std::string>()) << spec;
   }
 }
 

@@ -76,11 +76,12 @@ std::string Problem(const json& evidence, const json& row) {
     if (stored.is_null()) return "the digests cannot be read";
     if (!stored.contains("cases") || stored.at("cases").empty()) return "no digests";
     // The contract stands once for the file or in each case.
-    if (Text(stored, {"contract"}) == row.at("contract")) return "";
+    const auto contract = row.at("contract").get<std::string>();
+    if (Text(stored, {"contract"}) == contract) return "";
     for (const json& stored_case : stored.at("cases")) {
       const std::string id =
           Text(stored_case, {"operator"}) + "/" + Text(stored_case, {"contract"});
-      if (id == row.at("contract")) return "";
+      if (id == contract) return "";
     }
     return "digests of another contract";
   }
