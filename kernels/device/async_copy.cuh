@@ -26,6 +26,11 @@ __device__ __forceinline__ void CopyAsyncWait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
 }
 
+// What is at p is on its way to the second-level cache, and stays there among other data.
+__device__ __forceinline__ void PrefetchToStay(const void* p) {
+  asm volatile("prefetch.global.L2::evict_last [%0];" ::"l"(p));
+}
+
 // Programmatic dependent launch: a kernel launched with it may start before the one ahead has
 // ended; nothing of that one is read before WaitForLaunchAhead. Without it both do nothing.
 __device__ __forceinline__ void AllowLaunchBehind() {

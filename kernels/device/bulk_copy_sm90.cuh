@@ -1,5 +1,5 @@
-// Bulk copies into shared memory, and the barriers of a ring of stages that they fill (sm_90 and
-// later; of the barriers Init, FenceInit, Arrive, WaitInBlock and Test from sm_80 on).
+// Bulk copies into shared memory and out of it, and the barriers of a ring of stages that they fill
+// (sm_90 and later; of the barriers Init, FenceInit, Arrive, WaitInBlock and Test from sm_80 on).
 #pragma once
 
 #include <cstdint>
@@ -97,6 +97,36 @@ __device__ __forceinline__ void BulkCopy(void* to, const void* from, int bytes,
           "r"(SharedAddress(to)),
       "l"(from), "r"(bytes), "r"(barrier.Address())
       : "memory");
+}
+
+// Copies `bytes`, a multiple of 16, from shared to global memory; both addresses are 16-byte
+// aligned. What ordinary writes put there is seen after FenceBeforeBulkStore of those threads and a
+// barrier. A thread's copies until BulkStoreCommit are a group.
+__device__ __forceinline__ void BulkStore(void* to, const void* from, int bytes) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to),
+               "r"(SharedAddress(from)), "r"(bytes)
+               : "memory");
+#else
+  __trap();
+#endif
+}
+__device__ __forceinline__ void FenceBeforeBulkStore() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void BulkStoreCommit() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+#endif
+}
+// Until at most kGroups of this thread's last groups have not yet read shared memory.
+template <int kGroups>
+__device__ __forceinline__ void BulkStoreWait() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kGroups) : "memory");
+#endif
 }
 
 }  // namespace rlk::device

@@ -1,4 +1,4 @@
-// Bulk copies of a tile of a matrix (kernels/cuda/tensor_map.h) into shared memory.
+// Bulk copies of a tile of a matrix (kernels/cuda/tensor_map.h) into shared memory, and back.
 #pragma once
 
 #include <cuda.h>
@@ -17,6 +17,20 @@ __device__ __forceinline__ void TileCopy(void* to, const CUtensorMap& map, int r
       "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, "
       "%4}], [%2];" ::"r"(SharedAddress(to)),
       "l"(&map), "r"(barrier.Address()), "r"(column), "r"(row)
+      : "memory");
+#else
+  __trap();
+#endif
+}
+
+// The tile in shared memory to where its first element is (row, column), as BulkStore; what is
+// beyond the matrix is left out.
+__device__ __forceinline__ void TileStore(const CUtensorMap& map, int row, int column,
+                                          const void* from) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile(
+      "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];" ::"l"(&map),
+      "r"(SharedAddress(from)), "r"(column), "r"(row)
       : "memory");
 #else
   __trap();

@@ -1,7 +1,9 @@
 // What the backward kernels of the BF16 linear share.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "kernels/device/vector_access.cuh"
 #include "kernels/linear/activation.cuh"
@@ -104,7 +106,56 @@ class GradientColumns {
     Unpack8(word, v);
   }
 
+  // sum += rows begin .. end - 1, in order.
+  __device__ __forceinline__ void Add(int64_t begin, int64_t end, float (&sum)[8]) const {
+    if (!together_) {
+      for (int64_t t = begin; t < end; ++t) {
+        float v[8];
+        Gradient8(source_, false, t, first_, source_.outputs, v);
+        AddRow(v, sum);
+      }
+    } else if (from_ != nullptr && source_.f32) {
+      AddTogether<2>(begin, end, sum);
+    } else if (from_ != nullptr) {
+      AddTogether<1>(begin, end, sum);
+    }
+  }
+
  private:
+  static __device__ __forceinline__ void AddRow(const float (&v)[8], float (&sum)[8]) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) sum[i] = arith::Add(sum[i], v[i]);
+  }
+  // Rows of kWords 16-byte words, whose loads are under way together.
+  template <int kWords>
+  __device__ __forceinline__ void AddTogether(int64_t begin, int64_t end, float (&sum)[8]) const {
+    constexpr int kBatch = 16 / kWords;
+    const auto* const from = static_cast<const std::byte*>(from_) + at_ * (2 * kWords);
+    for (int64_t t = begin; t < end; t += kBatch) {
+      uint4 words[kBatch][kWords];
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+#pragma unroll
+        for (int w = 0; w < kWords; ++w) {
+          if (t + i >= end) continue;
+          words[i][w] = __ldg(
+              reinterpret_cast<const uint4*>(from + (t + i) * row_elements_ * (2 * kWords)) + w);
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+        if (t + i >= end) continue;
+        float v[8];
+        if constexpr (kWords == 1) {
+          Unpack8(words[i][0], v);
+        } else {
+          memcpy(v, words[i], sizeof(v));
+        }
+        AddRow(v, sum);
+      }
+    }
+  }
+
   const GradientSource& source_;
   int64_t first_, at_, row_elements_;
   const void* from_;

@@ -8,32 +8,15 @@
 #include "kernels/linear/bf16_gradient.cuh"
 #include "kernels/linear/k128_backward.cuh"
 #include "kernels/linear/k128_cuda.h"
+#include "kernels/linear/k128_few_rows.h"
 #include "kernels/linear/k128_fold.cuh"
+#include "kernels/linear/launch.cuh"
 #include "kernels/linear/workspace.h"
 
 namespace rlk::linear {
 namespace {
 
 constexpr int kThreads = 256;
-
-// The exact parts of eight FP32 values, as BF16: `part` 0 is the value's own rounding, 1 and 2 that
-// of what is left.
-__device__ __forceinline__ uint4 PartOf(const float (&g)[8], int part) {
-  float out[8];
-#pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    float left = g[i], rounded = arith::Bf16ToFloat(device::FromFloat<device::Bf16>(left).bits);
-    for (int p = 0; p < part; ++p) {
-      left = arith::Sub(left, rounded);
-      rounded = arith::Bf16ToFloat(device::FromFloat<device::Bf16>(left).bits);
-    }
-    out[i] = rounded;
-  }
-  return Pack8(out);
-}
-
-// Term `term` of `terms` is part terms - 1 - term: the smallest comes first.
-__device__ __forceinline__ int PartOfTerm(int term, int terms) { return terms - 1 - term; }
 
 // g [terms][T, stride] in BF16, eight channels a thread, zero beyond N.
 __global__ void __launch_bounds__(kThreads)
@@ -54,44 +37,54 @@ __global__ void __launch_bounds__(kThreads)
     FoldPartsKernel(Bf16BackwardInput problem, const float* partial, int64_t parts) {
   const int64_t elements = problem.shape.rows * problem.shape.inputs;
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  device::WaitForLaunchAhead();
   if (i >= elements) return;
   WriteGradX(problem, i, FoldParts(partial, elements, i, parts));
 }
 
 // grad_bias: a warp has 256 channels of one chunk of 128 rows, which begins from +0; the chunks of
-// a turn are then added in order, one thread a channel.
+// a turn are then added in order.
 constexpr int kBiasChannels = 256;
+constexpr int kBiasWarpsMax = kThreads / 32;
 
 __global__ void __launch_bounds__(kThreads) BiasKernel(Bf16BackwardWeight problem, bool vector) {
-  constexpr int kWarps = kThreads / 32;
-  static_assert(kThreads == kBiasChannels);
-  __shared__ __align__(16) float sums[kWarps][kBiasChannels];
-  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  const int64_t first = int64_t{blockIdx.x} * kBiasChannels;
+  __shared__ __align__(16) float sums[kBiasWarpsMax][kBiasChannels];
+  __shared__ float totals[kBiasChannels];
+  device::AllowLaunchBehind();
+  const int warps = static_cast<int>(blockDim.x) / 32, thread = static_cast<int>(threadIdx.x);
+  const int warp = thread / 32, lane = thread % 32;
+  const int64_t first = int64_t{blockIdx.x} * kBiasChannels, outputs = problem.shape.outputs;
   const GradientColumns columns(problem.grad, vector, first + lane * 8);
-  const int64_t n = first + threadIdx.x;
-  float total = 0.0f;
-  if (problem.bias_carry != nullptr && n < problem.shape.outputs) total = problem.bias_carry[n];
-  for (int64_t turn = 0; turn < problem.shape.rows; turn += kWarps * 128) {
+  for (int c = thread; c < kBiasChannels; c += warps * 32) {
+    const bool carried = problem.bias_carry != nullptr && first + c < outputs;
+    totals[c] = carried ? problem.bias_carry[first + c] : 0.0f;
+  }
+  for (int64_t turn = 0; turn < problem.shape.rows; turn += warps * 128) {
     const int64_t begin = turn + warp * 128, end = min(begin + 128, problem.shape.rows);
     float sum[8] = {};
-#pragma unroll 8
-    for (int64_t t = begin; t < end; ++t) {
-      float v[8];
-      columns.Load(t, v);
-#pragma unroll
-      for (int i = 0; i < 8; ++i) sum[i] = arith::Add(sum[i], v[i]);
-    }
+    columns.Add(begin, end, sum);
     auto* const to = reinterpret_cast<float4*>(&sums[warp][lane * 8]);
     to[0] = make_float4(sum[0], sum[1], sum[2], sum[3]);
     to[1] = make_float4(sum[4], sum[5], sum[6], sum[7]);
     __syncthreads();
-    for (int i = 0; i < kWarps && turn + i * 128 < problem.shape.rows; ++i) {
-      total = arith::Add(total, sums[i][threadIdx.x]);
+    for (int c = thread; c < kBiasChannels; c += warps * 32) {
+      for (int i = 0; i < warps && turn + i * 128 < problem.shape.rows; ++i) {
+        totals[c] = arith::Add(totals[c], sums[i][c]);
+      }
     }
     __syncthreads();
   }
-  if (n < problem.shape.outputs) WriteBias(problem, n, total);
+  for (int c = thread; c < kBiasChannels && first + c < outputs; c += warps * 32) {
+    WriteBias(problem, first + c, totals[c]);
+  }
+}
+
+absl::Status LaunchBias(const Bf16BackwardWeight& problem, cudaStream_t stream) {
+  RLK_ASSIGN_OR_RETURN(const unsigned blocks,
+                       cuda::GridBlocks(problem.shape.outputs, kBiasChannels));
+  const auto warps = std::min<int64_t>((problem.shape.rows + 127) / 128, kBiasWarpsMax);
+  return cuda::Launch(&BiasKernel, blocks, static_cast<unsigned>(32 * warps), stream, problem,
+                      VectorGradient(problem.grad));
 }
 
 int Terms(bool f32) { return f32 ? kTermsMax : 1; }
@@ -108,30 +101,71 @@ struct Matrix {
   int64_t rows, columns;
 };
 
+template <typename P>
+int64_t Items(const ProductShape& shape) {
+  return (shape.m + P::kM - 1) / P::kM * ((shape.columns + P::kColumns - 1) / P::kColumns) *
+         shape.parts;
+}
+
 template <typename P, bool kAlongR>
-absl::Status LaunchProduct(const ProductShape& shape, const K128Gradient& a, const Matrix& b,
-                           const ProductOutput& out, cudaStream_t stream) {
+absl::Status LaunchProduct(ProductShape shape, const K128Gradient& a, const Matrix& b,
+                           const ProductOutput& out, bool starts_early, cudaStream_t stream) {
   RLK_ASSIGN_OR_RETURN(const cuda::DeviceShape device, cuda::CurrentDeviceShape());
+  shape.a_rows = static_cast<int>(std::min<int64_t>(P::kM, (shape.m + 7) / 8 * 8));
   ProductMaps maps;
   for (int i = 0; i < shape.terms; ++i) {
     RLK_ASSIGN_OR_RETURN(maps.a[i], cuda::MatrixTiles(a.term[i], a.rows, a.outputs, a.stride,
-                                                      kAlongR ? P::kM : kProductDepth));
+                                                      kAlongR ? shape.a_rows : kProductDepth));
   }
   RLK_ASSIGN_OR_RETURN(maps.b,
                        cuda::MatrixTiles(b.data, b.rows, b.columns, b.columns, kProductDepth));
-  const int64_t items = (shape.m + P::kM - 1) / P::kM *
-                        ((shape.columns + P::kColumns - 1) / P::kColumns) * shape.parts;
+  if constexpr (P::kStores > 0) {
+    RLK_ASSIGN_OR_RETURN(
+        maps.c, cuda::MatrixTiles(out.bf16, shape.m, shape.columns, shape.columns, kStoreRows));
+  }
+  const int64_t items = Items<P>(shape);
   return cuda::LaunchWith(
       &K128ProductKernel<P, kAlongR>,
       {.blocks = static_cast<unsigned>(std::min<int64_t>(device.multiprocessors, items)),
        .threads = P::kThreads,
-       .shared_bytes = P::kSharedBytes},
+       .shared_bytes = P::kSharedBytes,
+       .starts_early = starts_early},
       stream, maps, shape, out);
 }
 
 using WidePlan = ProductPlan<192, 2, 5>;
-// For few rows: more tiles, so that all multiprocessors read the weights.
-using NarrowPlan = ProductPlan<64, 1, 12>;
+
+using LaunchFn = absl::Status (*)(ProductShape, const K128Gradient&, const Matrix&,
+                                  const ProductOutput&, bool, cudaStream_t);
+
+// The one of two plans whose busiest multiprocessor has the fewer columns; the first, if both have
+// as many.
+template <typename First, typename Second>
+LaunchFn FewerColumns(const ProductShape& shape, int64_t multiprocessors) {
+  const auto columns = [&](int64_t items, int64_t tile_columns) {
+    return (items + multiprocessors - 1) / multiprocessors * tile_columns;
+  };
+  return columns(Items<First>(shape), First::kColumns) <=
+                 columns(Items<Second>(shape), Second::kColumns)
+             ? &LaunchProduct<First, true>
+             : &LaunchProduct<Second, true>;
+}
+
+absl::StatusOr<LaunchFn> GradXLaunch(const ProductShape& shape) {
+  RLK_ASSIGN_OR_RETURN(const int count, MultiprocessorCount());
+  if (shape.m > 64) return FewerColumns<WidePlan, ProductPlan<128, 2, 6>>(shape, count);
+  using Narrow = ProductPlan<64, 1, 12>;
+  if (shape.terms > 1) return FewerColumns<ProductPlan<128, 1, 9>, Narrow>(shape, count);
+  return FewerColumns<ProductPlan<128, 1, 7, 0, 2>, Narrow>(shape, count);
+}
+
+// BF16 results go out in copies.
+LaunchFn GradWeightLaunch(const ProductShape& shape, const ProductOutput& out) {
+  if (out.f32 != nullptr) return &LaunchProduct<WidePlan, false>;
+  if (shape.length <= 64) return &LaunchProduct<ProductPlan<128, 2, 6, 2>, false>;
+  if (shape.length <= 128) return &LaunchProduct<ProductPlan<128, 3, 4, 2>, false>;
+  return &LaunchProduct<ProductPlan<192, 2, 4, 3>, false>;
+}
 
 }  // namespace
 
@@ -167,22 +201,28 @@ absl::Status LaunchK128BackwardInput(const Bf16BackwardInput& problem, const K12
   const cudaStream_t on = cuda::CudaStream(stream);
   const Shape& shape = problem.shape;
   auto* const partial = static_cast<float*>(workspace);
-  const auto launch =
-      shape.rows <= 64 ? &LaunchProduct<NarrowPlan, true> : &LaunchProduct<WidePlan, true>;
-  RLK_RETURN_IF_ERROR(
-      launch({shape.rows, shape.inputs, shape.outputs, grad.terms, static_cast<int>(parts)}, grad,
-             {problem.weight, shape.outputs, shape.inputs}, {partial, nullptr, nullptr}, on));
-  return LaunchOver(&FoldPartsKernel, shape.rows * shape.inputs, on, problem,
-                    static_cast<const float*>(partial), parts);
+  const ProductShape product = {.m = shape.rows,
+                                .columns = shape.inputs,
+                                .length = shape.outputs,
+                                .terms = grad.terms,
+                                .parts = static_cast<int>(parts)};
+  RLK_ASSIGN_OR_RETURN(const LaunchFn launch, GradXLaunch(product));
+  RLK_RETURN_IF_ERROR(launch(product, grad, {problem.weight, shape.outputs, shape.inputs},
+                             {.f32 = partial}, false, on));
+  RLK_ASSIGN_OR_RETURN(const unsigned blocks,
+                       cuda::GridBlocks(shape.rows * shape.inputs, kThreads));
+  return cuda::LaunchWith(&FoldPartsKernel,
+                          {.blocks = blocks, .threads = kThreads, .starts_early = true}, on,
+                          problem, static_cast<const float*>(partial), parts);
 }
 
 absl::Status LaunchK128BackwardWeight(const Bf16BackwardWeight& problem, const K128Gradient& grad,
                                       StreamRef stream) {
   const cudaStream_t on = cuda::CudaStream(stream);
-  if (problem.grad_bias.data != nullptr || problem.bias_acc != nullptr) {
-    RLK_RETURN_IF_ERROR(
-        LaunchOver(&BiasKernel, problem.shape.outputs, on, problem, VectorGradient(problem.grad)));
-  }
+  const bool weight = problem.grad_weight.data != nullptr || problem.weight_acc != nullptr;
+  if (weight && K128FewRows(problem)) return LaunchK128FewRowsWeight(problem, stream);
+  const bool bias = problem.grad_bias.data != nullptr || problem.bias_acc != nullptr;
+  if (bias) RLK_RETURN_IF_ERROR(LaunchBias(problem, on));
   ProductOutput out;
   out.start = problem.weight_carry;
   out.f32 = problem.weight_acc;
@@ -195,10 +235,13 @@ absl::Status LaunchK128BackwardWeight(const Bf16BackwardWeight& problem, const K
       out.copy = static_cast<float*>(problem.grad_weight.data);
     }
   }
-  if (out.f32 == nullptr && out.bf16 == nullptr) return absl::OkStatus();
-  return LaunchProduct<WidePlan, false>(
-      {problem.shape.outputs, problem.shape.inputs, problem.shape.rows, grad.terms, 1}, grad,
-      {problem.x, problem.shape.rows, problem.shape.inputs}, out, on);
+  if (!weight) return absl::OkStatus();
+  const ProductShape product = {.m = problem.shape.outputs,
+                                .columns = problem.shape.inputs,
+                                .length = problem.shape.rows,
+                                .terms = grad.terms};
+  return GradWeightLaunch(product, out)(
+      product, grad, {problem.x, problem.shape.rows, problem.shape.inputs}, out, bias, on);
 }
 
 }  // namespace rlk::linear

@@ -35,7 +35,7 @@ absl::Status PrepareK128Gradient(const GradientSource& grad, int64_t rows, void*
 int64_t K128BackwardInputBytes(const Shape& shape, int64_t parts);
 absl::Status LaunchK128BackwardInput(const Bf16BackwardInput& problem, const K128Gradient& grad,
                                      int64_t parts, void* workspace, StreamRef stream);
-// The problem's own gradient is read for grad_bias.
+// The problem's own gradient is read for grad_bias; where K128FewRows, for all.
 absl::Status LaunchK128BackwardWeight(const Bf16BackwardWeight& problem, const K128Gradient& grad,
                                       StreamRef stream);
 

@@ -20,6 +20,13 @@ struct Slot {
       parity ^= 1;
     }
   }
+  __device__ __forceinline__ void Skip(int stages) {
+    index += stages;
+    while (index >= P::kStages) {
+      index -= P::kStages;
+      parity ^= 1;
+    }
+  }
 };
 
 // Of all warps of a warpgroup.

@@ -27,12 +27,13 @@ template <int kTileRows, int kWarpgroups, int kRingStages>
 struct WgmmaPlan {
   static constexpr int kRows = kTileRows, kGroups = kWarpgroups, kStages = kRingStages;
   static constexpr int kOutputs = 64 * kGroups;
-  static constexpr int kConsumerWarps = 4 * kGroups;
+  static constexpr int kConsumerWarps = 4 * kGroups, kStageWarps = kConsumerWarps;
   // The last warpgroup copies, by one thread.
   static constexpr int kThreads = 128 * (kGroups + 1);
   static constexpr int kConsumerRegisters = ConsumerRegisters(kGroups);
   static constexpr int kWeightBytes = kOutputs * kPackedInputs * 2;  // of a stage
   static constexpr int kXBytes = kRows * kPackedInputs * 2;
+  static constexpr int kPatchBytes = linear::kPatchBytes;  // of a warp
   static constexpr int kSharedBytes =
       kStages * (kWeightBytes + kXBytes + 2 * static_cast<int>(sizeof(device::StageBarrier))) +
       kConsumerWarps * kPatchBytes;
@@ -68,11 +69,11 @@ struct Ring {
       : weights(shared),
         x(shared + P::kStages * P::kWeightBytes),
         patches(reinterpret_cast<float*>(x + P::kStages * P::kXBytes)),
-        full(
-            reinterpret_cast<device::StageBarrier*>(patches + P::kConsumerWarps * kPatchBytes / 4)),
+        full(reinterpret_cast<device::StageBarrier*>(patches +
+                                                     P::kConsumerWarps * P::kPatchBytes / 4)),
         empty(full + P::kStages) {}
   __device__ __forceinline__ float* Patch() const {
-    return patches + threadIdx.x / 32 * (kPatchBytes / 4);
+    return patches + threadIdx.x / 32 * (P::kPatchBytes / 4);
   }
 
   // By the whole block.
@@ -80,7 +81,7 @@ struct Ring {
     if (threadIdx.x == 0) {
       for (int i = 0; i < P::kStages; ++i) {
         full[i].Init(1);
-        empty[i].Init(P::kConsumerWarps);
+        empty[i].Init(P::kStageWarps);
       }
       device::StageBarrier::FenceInit();
     }

@@ -5,6 +5,7 @@
 
 #include "kernels/core/status.h"
 #include "kernels/linear/k128_cuda.h"
+#include "kernels/linear/k128_few_rows.h"
 #include "kernels/ops/det_linear/bf16.h"
 
 namespace rlk::det_linear {
@@ -60,9 +61,11 @@ absl::Status BackwardWeight(const KernelArgs& args) {
   linear::Bf16BackwardWeight problem = ReadBf16BackwardWeight(args);
   RLK_RETURN_IF_ERROR(ApplyActivation(args, problem.grad));
   linear::K128Gradient grad;
-  RLK_RETURN_IF_ERROR(linear::PrepareK128Gradient(problem.grad, problem.shape.rows,
-                                                  args.workspace.data() + GradientBytes(args),
-                                                  args.stream, grad));
+  if (!linear::K128FewRows(problem)) {
+    RLK_RETURN_IF_ERROR(linear::PrepareK128Gradient(problem.grad, problem.shape.rows,
+                                                    args.workspace.data() + GradientBytes(args),
+                                                    args.stream, grad));
+  }
   return linear::LaunchK128BackwardWeight(problem, grad, args.stream);
 }
 
