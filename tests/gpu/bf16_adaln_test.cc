@@ -40,7 +40,7 @@ TEST_P(Bf16GpuAdaln, EqualsCpuUnderK128) {
   uint32_t seed = 1;
   for (int64_t width : {1, 5, 33}) {
     for (int64_t inputs : {8, 264}) {
-      for (int64_t rows : {1, 3, 9, 65, 130, 260}) {
+      for (int64_t rows : {1, 3, 9, 20, 64, 65, 130, 260}) {
         const AdalnSize size = {rows, width, inputs};
         const DType grad = seed % 2 == 0 ? DType::kF32 : DType::kBF16;
         OpCall call = MakeAdalnCall(GetParam(), size, DType::kBF16, grad, seed);

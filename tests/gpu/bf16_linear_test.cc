@@ -4,6 +4,7 @@
 #include <cmath>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "kernels/arith/step_vectors.h"
@@ -60,7 +61,7 @@ TEST_P(Bf16GpuLinear, EqualsCpuOverSizes) {
   uint32_t seed = 1;
   for (int64_t outputs : {1, 15, 17, 64, 90, 257, 594}) {
     for (int64_t inputs : {8, 56, 64, 72, 264, 1032}) {
-      for (int64_t rows : {1, 2, 4, 5, 8, 9, 16, 17, 33, 65, 130, 257, 420}) {
+      for (int64_t rows : {1, 2, 4, 5, 8, 9, 16, 17, 33, 64, 65, 130, 257, 420}) {
         const LinearSize size = {rows, outputs, inputs};
         const int64_t activation = seed % 3 == 0 ? test::kSilu : test::kNoActivation;
         const OpCall call =
@@ -130,12 +131,17 @@ INSTANTIATE_TEST_SUITE_P(Methods, Bf16GpuLinear, testing::ValuesIn(Subjects()),
 // Small enough for compute-sanitizer: every kernel once, with tails.
 TEST(Bf16GpuSmall, EveryKernelEqualsCpu) {
   for (const Subject& subject : Subjects()) {
-    for (int64_t rows : {2, 8, 20, 65, 130}) {
+    for (int64_t rows : {2, 8, 20, 40, 65, 130}) {
       const LinearSize size = {rows, 90, 136};
       const OpCall call = MakeCall(subject, size, test::kSilu, DType::kBF16, true, 4);
       ExpectOpCudaEqualsCpu(call, LinearName(call, size));
     }
   }
+  // So many columns that tiles of grad_x are wide, and chunks for its warpgroups to take in turns.
+  const LinearSize wide = {3, 300, 8456};
+  ExpectOpCudaEqualsCpu(MakeCall({kLinearMethods[1], det_linear::kK128Contract}, wide,
+                                 test::kNoActivation, DType::kBF16, true, 4),
+                        "wide");
 }
 
 // One row's bytes are the same for every number of rows, alone and in company.
@@ -194,6 +200,40 @@ TEST(Bf16GpuK128, PartsEqualCpu) {
           if (HasFatalFailure()) return;
         }
       }
+    }
+  }
+}
+
+// grad_weight and grad_bias alone, which other kernels write than accumulators: one, two and four
+// steps of mma.sync, then wgmma; outputs and inputs that are no multiples of tiles, and so many
+// that a block has several.
+TEST(Bf16GpuK128, GradWeightAloneEqualsCpu) {
+  uint32_t seed = 1;
+  for (int64_t rows : {1, 15, 16, 17, 32, 33, 64, 65, 128, 129, 300}) {
+    for (const auto& [outputs, inputs] : {std::pair{90, 136}, {8700, 264}, {2056, 1032}}) {
+      for (DType wide : {DType::kBF16, DType::kF32}) {
+        const LinearSize size = {rows, outputs, inputs};
+        OpCall call = MakeCall({kLinearMethods[2], det_linear::kK128Contract}, size,
+                               test::kNoActivation, wide, ++seed % 2 == 0, seed);
+        call.wanted = {"grad_weight", "grad_bias"};
+        ExpectOpCudaEqualsCpu(call, LinearName(call, size));
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+// grad_x at the edges between its tiles, whose widths follow the number of inputs.
+TEST(Bf16GpuK128, GradXEqualsCpuOverWidths) {
+  uint32_t seed = 1;
+  for (int64_t rows : {1, 7, 64, 65, 128, 129, 256}) {
+    for (int64_t inputs : {2048, 2688, 8456, 12296, 17000}) {
+      const LinearSize size = {rows, 520, inputs};
+      const OpCall call =
+          MakeCall({kLinearMethods[1], det_linear::kK128Contract}, size, test::kNoActivation,
+                   ++seed % 2 == 0 ? DType::kF32 : DType::kBF16, true, seed);
+      ExpectOpCudaEqualsCpu(call, LinearName(call, size));
+      if (HasFatalFailure()) return;
     }
   }
 }
