@@ -1,10 +1,10 @@
 // grad_weight and grad_x for many rows.
 //
 //   grad_weight: m = output n, r = row t; one chain.
-//   grad_x:      m = row t, r = output n; chains of 64, folded ascending: by the blocks that have
-//                the tile, one after the other, or, where there are fewer tiles than
-//                multiprocessors, chunks in parallel into partial sums, which a second kernel
-//                folds.
+//   grad_x:      m = row t, r = output n; chains of 64, folded ascending by the blocks that have
+//   the
+//                tile, one after the other. Where there are fewer tiles than multiprocessors, by
+//                slabs (backward_slab.cuh).
 #include <algorithm>
 #include <cstddef>
 
@@ -12,8 +12,10 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/stream.h"
 #include "kernels/linear/backward_feed.cuh"
+#include "kernels/linear/backward_slab.h"
 #include "kernels/linear/backward_tile.cuh"
 #include "kernels/linear/backward_tile.h"
+#include "kernels/linear/backward_walk.cuh"
 #include "kernels/linear/launch.cuh"
 #include "kernels/linear/shared_memory.h"
 
@@ -22,9 +24,8 @@ namespace {
 
 constexpr int kChunk = 64;
 
-using SmallPlan = TilePlan<4>;
-using FullPlan = TilePlan<8>;
-static_assert(kChunk % kStageTerms == 0);
+using P = WholePlan;
+static_assert(kChunk % P::kStageTerms == 0);
 
 __host__ __device__ __forceinline__ int64_t ChunksOf(const Shape& shape) {
   return (shape.outputs + kChunk - 1) / kChunk;
@@ -46,16 +47,17 @@ __device__ __forceinline__ void Write4(const Result& result, int64_t at, const f
 
 // Where a tile begins: tiles are numbered along the columns first, so that blocks which run
 // together share both operands.
-template <typename P>
-struct TilePlace {
+struct TileOrigin {
   int64_t row, column;
 
-  __device__ __forceinline__ TilePlace(int64_t tile, int64_t across)
-      : row(tile / across * P::kRows), column(tile % across * kTileColumns) {}
+  __device__ __forceinline__ TileOrigin(int64_t tile, int64_t across)
+      : row(tile / across * kTileRows), column(tile % across * kTileColumns) {}
 };
-template <typename P>
+__host__ __device__ __forceinline__ int64_t TilesAcross(int64_t columns) {
+  return (columns + kTileColumns - 1) / kTileColumns;
+}
 __host__ __device__ __forceinline__ int64_t TilesOf(int64_t rows, int64_t columns) {
-  return (rows + P::kRows - 1) / P::kRows * ((columns + kTileColumns - 1) / kTileColumns);
+  return (rows + kTileRows - 1) / kTileRows * TilesAcross(columns);
 }
 
 // Visits the rows in runs whose number an int holds, of whole stages but for the last.
@@ -66,66 +68,119 @@ __device__ __forceinline__ void ForRuns(int64_t rows, const Visit& visit) {
   for (; rows > 0; rows -= kRun) visit(static_cast<int>(min(rows, kRun)));
 }
 
+// A tile's outputs: from the carry, if there is one, and to their places.
+class WeightTile {
+ public:
+  __device__ __forceinline__ WeightTile(const TiledBackwardWeight& problem, const Place<P>& place,
+                                        int64_t row, int64_t column)
+      : problem_(problem), place_(place), row_(row), column_(column) {}
+
+  __device__ __forceinline__ void Begin(ThreadSums& sum) const {
+    if (problem_.carry == nullptr) return;
+    Each([&](int64_t at, int i, int j) {
+      const float4 carry = *reinterpret_cast<const float4*>(problem_.carry + at);
+      float* const v = &sum[i][j];
+      v[0] = carry.x, v[1] = carry.y, v[2] = carry.z, v[3] = carry.w;
+    });
+  }
+  __device__ __forceinline__ void Write(ThreadSums& sum) const {
+    Each([&](int64_t at, int i, int j) {
+      float* const v = &sum[i][j];
+#pragma unroll
+      for (int c = 0; c < 4; ++c) v[c] = arith::Canonical(v[c]);
+      if (problem_.accumulator != nullptr) Write4({DType::kF32, problem_.accumulator}, at, v);
+      Write4(problem_.grad_weight, at, v);
+    });
+  }
+  // To BF16 alone, whose cast makes the canonical NaN.
+  __device__ __forceinline__ void WriteBf16(const ThreadSums& sum) const {
+    const Shape& shape = problem_.shape;
+    auto* to = static_cast<uint16_t*>(problem_.grad_weight.data) +
+               (row_ + place_.row0) * shape.inputs + column_ + place_.column0;
+    const bool whole = row_ + kTileRows <= shape.outputs && column_ + kTileColumns <= shape.inputs;
+#pragma unroll
+    for (int i = 0; i < kThreadRows; ++i) {
+#pragma unroll
+      for (int j = 0; j < kThreadColumns; j += 4) {
+        const float* const v = &sum[i][j];
+        if (!whole && !Inside(i, j)) continue;
+        *reinterpret_cast<uint2*>(to + (place_.Column(j) - place_.column0)) = make_uint2(
+            device::PackPair<device::Bf16>(v[0], v[1]), device::PackPair<device::Bf16>(v[2], v[3]));
+      }
+      to += (i % 4 == 3 ? Place<P>::kRowStep - 3 : 1) * shape.inputs;
+    }
+  }
+
+ private:
+  __device__ __forceinline__ bool Inside(int i, int j) const {
+    return row_ + place_.Row(i) < problem_.shape.outputs &&
+           column_ + place_.Column(j) < problem_.shape.inputs;
+  }
+  template <typename Visit>
+  __device__ __forceinline__ void Each(const Visit& visit) const {
+#pragma unroll
+    for (int i = 0; i < kThreadRows; ++i) {
+#pragma unroll
+      for (int j = 0; j < kThreadColumns; j += 4) {
+        const int64_t n = row_ + place_.Row(i), k = column_ + place_.Column(j);
+        if (Inside(i, j)) visit(n * problem_.shape.inputs + k, i, j);
+      }
+    }
+  }
+
+  const TiledBackwardWeight& problem_;
+  const Place<P>& place_;
+  int64_t row_, column_;
+};
+
 // Blocks take tiles in turn; while one is written, the operands of the next are on their way.
-template <typename P>
+// kGrad but kAny: x in BF16, no carry, and BF16 alone is written.
+template <Form kGrad>
 __global__ void __launch_bounds__(kTileThreads, 1)
     WeightTileKernel(const __grid_constant__ TiledBackwardWeight problem, bool vector) {
+  constexpr bool kPlain = kGrad != Form::kAny;
   extern __shared__ __align__(16) std::byte shared[];
   TileRing<P>& ring = *reinterpret_cast<TileRing<P>*>(shared);
   ring.Init();
   const Shape& shape = problem.shape;
-  const int64_t across = (shape.inputs + kTileColumns - 1) / kTileColumns;
-  const int64_t tiles = TilesOf<P>(shape.outputs, shape.inputs);
+  const int64_t down = (shape.outputs + kTileRows - 1) / kTileRows;
+  BlockWalk walk(TilesAcross(shape.inputs));
   Slot<P> slot;
-  if (threadIdx.x >= kAdders) {
+  if (threadIdx.x < kBringers) {
     GiveRegisters<kBringerRegisters>();
-    for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-      const TilePlace<P> first(tile, across);
-      ColumnLoader<P::kRows> a(problem.grad, vector, first.row);
-      ColumnLoader<kTileColumns> b(problem.x, shape.inputs, first.column);
+#pragma unroll 1
+    for (; walk.row < down; walk.Next()) {
+      ColumnLoader<kTileRows, kGrad> a(problem.grad, vector, walk.row * kTileRows);
+      ColumnLoader<kTileColumns, kPlain ? Form::kBf16 : Form::kAny> b(problem.x, shape.inputs,
+                                                                      walk.column * kTileColumns);
       ForRuns(shape.rows, [&](int rows) { BringAll(ring, slot, rows, a, b); });
     }
     return;
   }
   TakeRegisters<kAdderRegisters>();
-  const Place<P> place;
-  for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-    const TilePlace<P> first(tile, across);
-    ThreadSums<P> sum = {};
-    const auto each = [&](const auto& visit) {
-#pragma unroll
-      for (int i = 0; i < P::kThreadRows; ++i) {
-#pragma unroll
-        for (int j = 0; j < P::kThreadColumns; j += 4) {
-          const int64_t n = first.row + place.Row(i), k = first.column + place.Column(j);
-          if (n < shape.outputs && k < shape.inputs) visit(n * shape.inputs + k, &sum[i][j]);
-        }
-      }
-    };
-    if (problem.carry != nullptr) {
-      each([&](int64_t at, float* v) {
-        const float4 carry = *reinterpret_cast<const float4*>(problem.carry + at);
-        v[0] = carry.x, v[1] = carry.y, v[2] = carry.z, v[3] = carry.w;
-      });
-    }
+  const Place<P> place(static_cast<int>(threadIdx.x) - kBringers);
+#pragma unroll 1
+  for (; walk.row < down; walk.Next()) {
+    const WeightTile tile(problem, place, walk.row * kTileRows, walk.column * kTileColumns);
+    ThreadSums sum = {};
+    if constexpr (!kPlain) tile.Begin(sum);
     ForRuns(shape.rows, [&](int rows) { AddAll(ring, slot, rows, place, sum); });
-    each([&](int64_t at, float* v) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) v[i] = arith::Canonical(v[i]);
-      if (problem.accumulator != nullptr) Write4({DType::kF32, problem.accumulator}, at, v);
-      Write4(problem.grad_weight, at, v);
-    });
+    if constexpr (kPlain) {
+      tile.WriteBf16(sum);
+    } else {
+      tile.Write(sum);
+    }
   }
 }
 
 // The operands of grad_x for chunks [begin, end) of a tile.
-template <typename P>
+template <Form kForm>
 __device__ __forceinline__ void BringChunks(const TiledBackwardInput& problem, bool vector,
-                                            const TilePlace<P>& first, int64_t begin, int64_t end,
+                                            const TileOrigin& first, int64_t begin, int64_t end,
                                             TileRing<P>& ring, Slot<P>& slot) {
   const Shape& shape = problem.shape;
-  RowLoader<P::kRows> a(problem.grad, vector, first.row, shape.rows, begin * kChunk);
-  ColumnLoader<kTileColumns> b(problem.weight, shape.inputs, first.column, begin * kChunk);
+  RowLoader<kTileRows, kForm> a(problem.grad, vector, first.row, shape.rows, begin * kChunk);
+  ColumnLoader<kTileColumns, kForm> b(problem.weight, shape.inputs, first.column, begin * kChunk);
   for (int64_t chunk = begin; chunk < end; ++chunk) {
     BringAll(ring, slot, TermsOf(shape, chunk), a, b);
   }
@@ -161,9 +216,8 @@ struct ChunkShare {
 
 // The totals that blocks leave for the blocks behind them.
 constexpr int64_t kMaxBlocks = 256;
-template <typename P>
 struct Handoff {
-  float totals[kMaxBlocks][P::kSums][kAdders];
+  float totals[kMaxBlocks][kSums][kAdders];
   int started;  // blocks
   int ready[kMaxBlocks];
 
@@ -174,18 +228,18 @@ struct Handoff {
     __syncthreads();
     return number;
   }
-  __device__ __forceinline__ void Leave(int block, const ThreadSums<P>& total) {
+  __device__ __forceinline__ void Leave(int block, int adder, const ThreadSums& total) {
 #pragma unroll
-    for (int i = 0; i < P::kSums; ++i) {
-      __stcg(&totals[block][i][threadIdx.x], total[i / P::kThreadColumns][i % P::kThreadColumns]);
+    for (int i = 0; i < kSums; ++i) {
+      __stcg(&totals[block][i][adder], total[i / kThreadColumns][i % kThreadColumns]);
     }
     __threadfence();
     asm volatile("bar.sync 1, %0;" ::"n"(kAdders) : "memory");
-    if (threadIdx.x == 0) {
+    if (adder == 0) {
       asm volatile("st.release.gpu.global.s32 [%0], 1;" ::"l"(&ready[block]) : "memory");
     }
   }
-  __device__ __forceinline__ void Take(int block, ThreadSums<P>& total) const {
+  __device__ __forceinline__ void Take(int block, int adder, ThreadSums& total) const {
     int there = 0;
     do {
       asm volatile("ld.acquire.gpu.global.s32 %0, [%1];"
@@ -194,187 +248,96 @@ struct Handoff {
                    : "memory");
     } while (there == 0);
 #pragma unroll
-    for (int i = 0; i < P::kSums; ++i) {
-      total[i / P::kThreadColumns][i % P::kThreadColumns] = __ldcg(&totals[block][i][threadIdx.x]);
+    for (int i = 0; i < kSums; ++i) {
+      total[i / kThreadColumns][i % kThreadColumns] = __ldcg(&totals[block][i][adder]);
     }
   }
 };
 
 // Shared memory of a kernel that writes grad_x: a row of sums of each thread goes through it, so
 // that the code which writes one is there once a row.
-template <typename P>
 struct InputShared {
   TileRing<P> ring;
-  float row[P::kThreadColumns][kAdders];
+  float row[kThreadColumns][kAdders];
 };
-static_assert(sizeof(InputShared<FullPlan>) <= kSharedBytesPerBlock);
+static_assert(sizeof(InputShared) <= kSharedBytesPerBlock);
 
-template <typename P>
 __device__ __forceinline__ void WriteTotals(const TiledBackwardInput& problem,
-                                            const TilePlace<P>& first, const Place<P>& place,
-                                            const ThreadSums<P>& total,
-                                            float (&row)[P::kThreadColumns][kAdders]) {
+                                            const TileOrigin& first, const Place<P>& place,
+                                            int adder, const ThreadSums& total,
+                                            float (&row)[kThreadColumns][kAdders]) {
 #pragma unroll
-  for (int i = 0; i < P::kThreadRows; ++i) {
+  for (int i = 0; i < kThreadRows; ++i) {
 #pragma unroll
-    for (int j = 0; j < P::kThreadColumns; ++j) row[j][threadIdx.x] = total[i][j];
+    for (int j = 0; j < kThreadColumns; ++j) row[j][adder] = total[i][j];
     const int64_t t = first.row + place.Row(i);
     if (t >= problem.shape.rows) continue;
 #pragma unroll 1
-    for (int j = 0; j < P::kThreadColumns; ++j) {
+    for (int j = 0; j < kThreadColumns; ++j) {
       const int64_t k = first.column + place.Column(j);
       if (k < problem.shape.inputs) {
-        WriteGradX(problem, t * problem.shape.inputs + k, row[j][threadIdx.x]);
+        WriteGradX(problem, t * problem.shape.inputs + k, row[j][adder]);
       }
     }
   }
 }
 
 // A block has all chunks of a tile, or those that follow another block's. x + -0 is x, for every x.
-template <typename P>
+template <Form kForm>
 __global__ void __launch_bounds__(kTileThreads, 1)
     InputTileKernel(const __grid_constant__ TiledBackwardInput problem, bool vector,
-                    Handoff<P>* handoff) {
+                    Handoff* handoff) {
   extern __shared__ __align__(16) std::byte shared[];
-  auto& [ring, row] = *reinterpret_cast<InputShared<P>*>(shared);
+  auto& [ring, row] = *reinterpret_cast<InputShared*>(shared);
   ring.Init();
   const Shape& shape = problem.shape;
-  const int64_t across = (shape.inputs + kTileColumns - 1) / kTileColumns;
+  const int64_t across = TilesAcross(shape.inputs);
   const int block = handoff->Number();
-  const ChunkShare share(TilesOf<P>(shape.rows, shape.inputs), ChunksOf(shape), block);
+  const ChunkShare share(TilesOf(shape.rows, shape.inputs), ChunksOf(shape), block);
   Slot<P> slot;
-  if (threadIdx.x >= kAdders) {
+  if (threadIdx.x < kBringers) {
     GiveRegisters<kBringerRegisters>();
     for (int i = 0; i < share.Parts(); ++i) {
       const ChunkShare::Part part = share.At(i);
-      BringChunks<P>(problem, vector, {part.tile, across}, part.begin, part.end, ring, slot);
+      BringChunks<kForm>(problem, vector, {part.tile, across}, part.begin, part.end, ring, slot);
     }
     return;
   }
   TakeRegisters<kAdderRegisters>();
-  const Place<P> place;
+  const int adder = static_cast<int>(threadIdx.x) - kBringers;
+  const Place<P> place(adder);
   for (int i = 0; i < share.Parts(); ++i) {
     const ChunkShare::Part part = share.At(i);
-    ThreadSums<P> total, sum = {};
+    ThreadSums total, sum = {};
     if (part.begin > 0) {
-      handoff->Take(block - 1, total);
+      handoff->Take(block - 1, adder, total);
     } else {
 #pragma unroll
-      for (int s = 0; s < P::kSums; ++s) {
-        total[s / P::kThreadColumns][s % P::kThreadColumns] = -0.0f;
+      for (int s = 0; s < kSums; ++s) {
+        total[s / kThreadColumns][s % kThreadColumns] = -0.0f;
       }
     }
     for (int64_t chunk = part.begin; chunk < part.end; ++chunk) {
       AddAll(ring, slot, TermsOf(shape, chunk), place, sum);
 #pragma unroll
-      for (int s = 0; s < P::kSums; ++s) {
-        float& v = sum[s / P::kThreadColumns][s % P::kThreadColumns];
-        float& to = total[s / P::kThreadColumns][s % P::kThreadColumns];
+      for (int s = 0; s < kSums; ++s) {
+        float& v = sum[s / kThreadColumns][s % kThreadColumns];
+        float& to = total[s / kThreadColumns][s % kThreadColumns];
         to = arith::Add(to, v);
         v = 0.0f;
       }
     }
     if (part.end < share.chunks) {
-      handoff->Leave(block, total);
+      handoff->Leave(block, adder, total);
     } else {
-      WriteTotals<P>(problem, {part.tile, across}, place, total, row);
+      WriteTotals(problem, {part.tile, across}, place, adder, total, row);
     }
   }
 }
 
-// Few tiles: their chunks in parallel, a run of them a block. partial: [chunks of the pass][T][K].
-template <typename P>
-__global__ void __launch_bounds__(kTileThreads, 1)
-    InputPartialKernel(const __grid_constant__ TiledBackwardInput problem, bool vector,
-                       int64_t first_chunk, int64_t chunks, float* partial) {
-  extern __shared__ __align__(16) std::byte shared[];
-  TileRing<P>& ring = *reinterpret_cast<TileRing<P>*>(shared);
-  ring.Init();
-  const Shape& shape = problem.shape;
-  const int64_t across = (shape.inputs + kTileColumns - 1) / kTileColumns;
-  const ChunkShare share(TilesOf<P>(shape.rows, shape.inputs), chunks,
-                         static_cast<int>(blockIdx.x));
-  Slot<P> slot;
-  if (threadIdx.x >= kAdders) {
-    GiveRegisters<kBringerRegisters>();
-    for (int i = 0; i < share.Parts(); ++i) {
-      const ChunkShare::Part part = share.At(i);
-      BringChunks<P>(problem, vector, {part.tile, across}, first_chunk + part.begin,
-                     first_chunk + part.end, ring, slot);
-    }
-    return;
-  }
-  TakeRegisters<kAdderRegisters>();
-  const Place<P> place;
-  for (int i = 0; i < share.Parts(); ++i) {
-    const ChunkShare::Part part = share.At(i);
-    const TilePlace<P> first(part.tile, across);
-    for (int64_t chunk = part.begin; chunk < part.end; ++chunk) {
-      ThreadSums<P> sum = {};
-      AddAll(ring, slot, TermsOf(shape, first_chunk + chunk), place, sum);
-      float* const to = partial + chunk * shape.rows * shape.inputs;
-#pragma unroll
-      for (int r = 0; r < P::kThreadRows; ++r) {
-#pragma unroll
-        for (int j = 0; j < P::kThreadColumns; j += 4) {
-          const int64_t t = first.row + place.Row(r), k = first.column + place.Column(j);
-          if (t < shape.rows && k < shape.inputs) {
-            Write4({DType::kF32, to}, t * shape.inputs + k, &sum[r][j]);
-          }
-        }
-      }
-    }
-  }
-}
-
-constexpr int kFoldThreads = 128;
-constexpr int kFoldAhead = 8;
-
-// Adds the partials of a pass to the totals of those before it; four elements a thread.
-__global__ void __launch_bounds__(kFoldThreads)
-    FoldPassKernel(TiledBackwardInput problem, const float* partial, int64_t chunks, bool first,
-                   bool last, float* total) {
-  const int64_t elements = problem.shape.rows * problem.shape.inputs;
-  const int64_t at = (int64_t{blockIdx.x} * kFoldThreads + threadIdx.x) * 4;
-  if (at >= elements) return;
-  float v[4] = {};
-  const auto load = [&](int64_t chunk) {
-    return __ldcs(reinterpret_cast<const float4*>(partial + chunk * elements + at));
-  };
-  const auto add = [&](const float4& x) {
-    v[0] = arith::Add(v[0], x.x), v[1] = arith::Add(v[1], x.y);
-    v[2] = arith::Add(v[2], x.z), v[3] = arith::Add(v[3], x.w);
-  };
-  const float4 begin = first ? load(0) : *reinterpret_cast<const float4*>(total + at);
-  v[0] = begin.x, v[1] = begin.y, v[2] = begin.z, v[3] = begin.w;
-  int64_t c = first ? 1 : 0;
-  for (; c + kFoldAhead <= chunks; c += kFoldAhead) {
-    float4 next[kFoldAhead];
-#pragma unroll
-    for (int i = 0; i < kFoldAhead; ++i) next[i] = load(c + i);
-#pragma unroll
-    for (int i = 0; i < kFoldAhead; ++i) add(next[i]);
-  }
-  for (; c < chunks; ++c) add(load(c));
-  if (!last) {
-    *reinterpret_cast<float4*>(total + at) = make_float4(v[0], v[1], v[2], v[3]);
-    return;
-  }
-#pragma unroll
-  for (int i = 0; i < 4; ++i) WriteGradX(problem, at + i, v[i]);
-}
-
-// Of the partial sums of a pass; a pass of few chunks would leave multiprocessors idle.
-constexpr int64_t kPartialBytes = int64_t{96} << 20;
-
-int64_t PassChunks(const Shape& shape) {
-  const int64_t bytes = shape.rows * shape.inputs * static_cast<int64_t>(sizeof(float));
-  return std::min(ChunksOf(shape), std::max<int64_t>(1, kPartialBytes / bytes));
-}
-
-// Whether chunks run in parallel: where the tiles alone would not fill a large GPU. The bits are
-// the same.
-bool InPasses(const Shape& shape) { return TilesOf<FullPlan>(shape.rows, shape.inputs) < 132; }
+// Whether slabs are faster: where the tiles alone would not fill a large GPU. The bits are the
+// same.
+bool InSlabs(const Shape& shape) { return TilesOf(shape.rows, shape.inputs) < 132; }
 
 // One block a multiprocessor, and no more than there are items.
 absl::StatusOr<dim3> BlocksFor(int64_t items) {
@@ -383,61 +346,39 @@ absl::StatusOr<dim3> BlocksFor(int64_t items) {
   return dim3(static_cast<unsigned>(blocks));
 }
 
-template <typename P>
-absl::Status LaunchPasses(const TiledBackwardInput& problem, bool vector, float* workspace,
-                          cudaStream_t stream) {
-  const Shape& shape = problem.shape;
-  const int64_t chunks = ChunksOf(shape), pass = PassChunks(shape);
-  float* const total = workspace;
-  float* const partial = workspace + shape.rows * shape.inputs;
-  RLK_ASSIGN_OR_RETURN(const unsigned fold_blocks,
-                       cuda::GridBlocks(shape.rows * shape.inputs, 4 * kFoldThreads));
-  for (int64_t first = 0; first < chunks; first += pass) {
-    const int64_t count = std::min(pass, chunks - first);
-    RLK_ASSIGN_OR_RETURN(const dim3 grid, BlocksFor(TilesOf<P>(shape.rows, shape.inputs) * count));
-    RLK_RETURN_IF_ERROR(LaunchShared(&InputPartialKernel<P>, grid, kTileThreads,
-                                     static_cast<int>(sizeof(TileRing<P>)), stream, problem, vector,
-                                     first, count, partial));
-    RLK_RETURN_IF_ERROR(cuda::Launch(&FoldPassKernel, fold_blocks, kFoldThreads, stream, problem,
-                                     static_cast<const float*>(partial), count, first == 0,
-                                     first + count == chunks, total));
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::Status LaunchTiledBackwardWeight(const TiledBackwardWeight& problem, StreamRef stream) {
-  using P = FullPlan;
   RLK_ASSIGN_OR_RETURN(const dim3 grid,
-                       BlocksFor(TilesOf<P>(problem.shape.outputs, problem.shape.inputs)));
-  return LaunchShared(&WeightTileKernel<P>, grid, kTileThreads,
-                      static_cast<int>(sizeof(TileRing<P>)), cuda::CudaStream(stream), problem,
-                      VectorGradient(problem.grad));
+                       BlocksFor(TilesOf(problem.shape.outputs, problem.shape.inputs)));
+  const bool vector = VectorGradient(problem.grad);
+  const bool plain = vector && problem.x.dtype == DType::kBF16 && problem.carry == nullptr &&
+                     problem.accumulator == nullptr && problem.grad_weight.dtype == DType::kBF16;
+  const auto kernel = !plain             ? &WeightTileKernel<Form::kAny>
+                      : problem.grad.f32 ? &WeightTileKernel<Form::kF32>
+                                         : &WeightTileKernel<Form::kBf16>;
+  return LaunchShared(kernel, grid, kTileThreads, static_cast<int>(sizeof(TileRing<P>)),
+                      cuda::CudaStream(stream), problem, vector);
 }
 
 int64_t TiledBackwardInputBytes(const Shape& shape) {
-  if (!InPasses(shape)) return static_cast<int64_t>(sizeof(Handoff<FullPlan>));
-  return (PassChunks(shape) + 1) * shape.rows * shape.inputs * static_cast<int64_t>(sizeof(float));
+  return InSlabs(shape) ? SlabBytes(shape) : static_cast<int64_t>(sizeof(Handoff));
 }
 
 absl::Status LaunchTiledBackwardInput(const TiledBackwardInput& problem, void* workspace,
                                       StreamRef stream) {
   const Shape& shape = problem.shape;
-  const bool vector = VectorGradient(problem.grad);
+  if (InSlabs(shape)) return LaunchSlabs(problem, workspace, stream);
   const cudaStream_t on = cuda::CudaStream(stream);
-  if (InPasses(shape)) {
-    auto* const floats = static_cast<float*>(workspace);
-    return shape.rows <= SmallPlan::kRows ? LaunchPasses<SmallPlan>(problem, vector, floats, on)
-                                          : LaunchPasses<FullPlan>(problem, vector, floats, on);
-  }
-  using P = FullPlan;
-  auto* const handoff = static_cast<Handoff<P>*>(workspace);
+  auto* const handoff = static_cast<Handoff*>(workspace);
   RLK_CUDA_RETURN_IF_ERROR(
       cudaMemsetAsync(&handoff->started, 0, sizeof(handoff->started) + sizeof(handoff->ready), on));
-  RLK_ASSIGN_OR_RETURN(const dim3 grid, BlocksFor(TilesOf<P>(shape.rows, shape.inputs)));
-  return LaunchShared(&InputTileKernel<P>, grid, kTileThreads,
-                      static_cast<int>(sizeof(InputShared<P>)), on, problem, vector, handoff);
+  RLK_ASSIGN_OR_RETURN(const dim3 grid, BlocksFor(TilesOf(shape.rows, shape.inputs)));
+  const bool vector = VectorGradient(problem.grad);
+  const bool bf16 = vector && !problem.grad.f32 && problem.weight.dtype == DType::kBF16;
+  return LaunchShared(bf16 ? &InputTileKernel<Form::kBf16> : &InputTileKernel<Form::kAny>, grid,
+                      kTileThreads, static_cast<int>(sizeof(InputShared)), on, problem, vector,
+                      handoff);
 }
 
 }  // namespace rlk::linear

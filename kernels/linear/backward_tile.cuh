@@ -7,8 +7,8 @@
 // of the register file gives one operand a cycle. So
 // - the products of a term are taken in a winding order, where an FMA shares a factor with the one
 //   before it, which need not be read again;
-// - columns 2 i and 2 i + 1 change places in a stage: factors and sums are in registers in fours,
-//   and so the factor of column j is in the other bank than its sum.
+// - columns, and rows, 2 i and 2 i + 1 change places in a stage: factors and sums are in registers
+//   in fours, and so the factor of column j is in the other bank than its sum.
 // Lanes lie in the warp so that neighbours share the rows or the columns they read: a load of 16
 // bytes a lane then takes two cycles of shared memory, not four.
 #pragma once
@@ -20,31 +20,35 @@
 
 namespace rlk::linear {
 
-// Terms of a part of a stage, and of a stage.
-inline constexpr int kTileDepth = 16;
-inline constexpr int kStageParts = 2, kStageTerms = kStageParts * kTileDepth;
-inline constexpr int kTileColumns = 128;
-inline constexpr int kAdders = 256, kBringers = 128;  // threads
-inline constexpr int kTileThreads = kAdders + kBringers;
+inline constexpr int kTileRows = 128, kTileColumns = 128;
+inline constexpr int kThreadRows = 8, kThreadColumns = 8;
+inline constexpr int kSums = kThreadRows * kThreadColumns;  // of a thread
+// Threads. The schedulers prefer the first warps of a block, which bring.
+inline constexpr int kBringers = 128, kAdders = 256;
+inline constexpr int kTileThreads = kBringers + kAdders;
 // The warpgroup that brings leaves its registers to those that add, where that can be.
 inline constexpr int kAdderRegisters = 208, kBringerRegisters = 88;
 
-template <int kRowsOfThread>
+// A tile has kTileRows rows of one sum, or as many of several sums beside each other, kRows of
+// each, with columns of their own: chunks of grad_x for few rows.
+template <int kRowsOfSum, int kTermsOfPart, int kPartsOfStage, int kStagesOfRing>
 struct TilePlan {
-  static constexpr int kThreadRows = kRowsOfThread, kThreadColumns = 8;
-  static constexpr int kRows = 16 * kThreadRows;
-  static constexpr int kSums = kThreadRows * kThreadColumns;  // of a thread
-  static constexpr int kStages = 4;
+  static constexpr int kRows = kRowsOfSum, kBeside = kTileRows / kRows;
+  static constexpr int kDepth = kTermsOfPart, kParts = kPartsOfStage;
+  static constexpr int kStageTerms = kDepth * kParts;
+  static constexpr int kStages = kStagesOfRing;
 };
+using WholePlan = TilePlan<kTileRows, 16, 2, 4>;
 
+// Both in pairs the other way round.
 template <typename P>
 struct TilePart {
-  float a[kTileDepth][P::kRows];
-  float b[kTileDepth][kTileColumns];  // in pairs the other way round
+  float a[P::kDepth][kTileRows];
+  float b[P::kDepth][P::kBeside][kTileColumns];
 };
 template <typename P>
 struct TileStage {
-  TilePart<P> parts[kStageParts];
+  TilePart<P> parts[P::kParts];
 };
 
 // In shared memory.
@@ -66,46 +70,53 @@ struct TileRing {
   }
 };
 
-template <typename P>
-using ThreadSums = float[P::kThreadRows][P::kThreadColumns];
+using ThreadSums = float[kThreadRows][kThreadColumns];
 
-// Rows and columns of a thread's outputs within the block's.
+// The outputs of a thread, numbered among those that add: which of the sums beside each other, and
+// rows and columns within it.
 template <typename P>
 struct Place {
-  int row0, column0;  // of the first
+  // Of 16 rows a warp has all columns, else half of them.
+  static constexpr bool kWide = P::kRows == 16;
+  static constexpr int kRowStep = kWide ? 8 : 16, kColumnStep = kWide ? 64 : 32;
+  static constexpr int kWarps = kAdders / 32 / P::kBeside;  // of a sum
+  int beside, row0, column0;
 
-  __device__ __forceinline__ Place() {
-    const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-    row0 = warp / 2 * (4 * P::kThreadRows) + (lane / 16 * 2 + lane % 2) * 4;
-    column0 = warp % 2 * (kTileColumns / 2) + lane / 2 % 8 * 4;
+  __device__ __forceinline__ explicit Place(int adder) {
+    const int warp = adder / 32 % kWarps, lane = adder % 32;
+    beside = adder / 32 / kWarps;
+    row0 = kWide ? lane % 2 * 4 : warp / 2 * 32 + (lane / 16 * 2 + lane % 2) * 4;
+    column0 = kWide ? lane / 2 * 4 : warp % 2 * 64 + lane / 2 % 8 * 4;
   }
-  __device__ __forceinline__ int Row(int i) const { return row0 + i / 4 * 16 + i % 4; }
-  __device__ __forceinline__ int Column(int j) const { return column0 + j / 4 * 32 + j % 4; }
+  __device__ __forceinline__ int Row(int i) const { return row0 + i / 4 * kRowStep + i % 4; }
+  __device__ __forceinline__ int Column(int j) const {
+    return column0 + j / 4 * kColumnStep + j % 4;
+  }
 };
 
 // The factors of a thread in one term.
 template <typename P>
 struct Factors {
-  float a[P::kThreadRows], b[P::kThreadColumns];
+  float a[kThreadRows], b[kThreadColumns];
 
-  __device__ __forceinline__ void Load(const TilePart<P>& part, const Place<P>& place, int r) {
-#pragma unroll
-    for (int i = 0; i < P::kThreadRows; i += 4) {
-      const float4 v = *reinterpret_cast<const float4*>(&part.a[r][place.row0 + 4 * i]);
-      a[i] = v.x, a[i + 1] = v.y, a[i + 2] = v.z, a[i + 3] = v.w;
-    }
-#pragma unroll
-    for (int j = 0; j < P::kThreadColumns; j += 4) {
-      const float4 v = *reinterpret_cast<const float4*>(&part.b[r][place.column0 + 8 * j]);
-      b[j + 1] = v.x, b[j] = v.y, b[j + 3] = v.z, b[j + 2] = v.w;
-    }
+  static __device__ __forceinline__ void Load4(const float* from, float* to) {
+    const float4 v = *reinterpret_cast<const float4*>(from);
+    to[1] = v.x, to[0] = v.y, to[3] = v.z, to[2] = v.w;
   }
-  __device__ __forceinline__ void Add(ThreadSums<P>& sum) const {
+  __device__ __forceinline__ void Load(const TilePart<P>& part, const Place<P>& place, int r) {
+    const float* const rows = &part.a[r][place.beside * P::kRows + place.row0];
 #pragma unroll
-    for (int i = 0; i < P::kThreadRows; ++i) {
+    for (int i = 0; i < kThreadRows; i += 4) Load4(rows + i / 4 * place.kRowStep, a + i);
+    const float* const columns = &part.b[r][place.beside][place.column0];
 #pragma unroll
-      for (int step = 0; step < P::kThreadColumns; ++step) {
-        const int j = i % 2 == 0 ? step : P::kThreadColumns - 1 - step;
+    for (int j = 0; j < kThreadColumns; j += 4) Load4(columns + j / 4 * place.kColumnStep, b + j);
+  }
+  __device__ __forceinline__ void Add(ThreadSums& sum) const {
+#pragma unroll
+    for (int i = 0; i < kThreadRows; ++i) {
+#pragma unroll
+      for (int step = 0; step < kThreadColumns; ++step) {
+        const int j = i % 2 == 0 ? step : kThreadColumns - 1 - step;
         sum[i][j] = arith::Fma(a[i], b[j], sum[i][j]);
       }
     }
@@ -114,58 +125,71 @@ struct Factors {
 
 template <typename P>
 __device__ __forceinline__ void AddPart(const TilePart<P>& part, const Place<P>& place,
-                                        ThreadSums<P>& sum) {
+                                        ThreadSums& sum) {
   Factors<P> factors[2];
   factors[0].Load(part, place, 0);
 #pragma unroll
-  for (int r = 0; r < kTileDepth; ++r) {
-    if (r + 1 < kTileDepth) factors[(r + 1) % 2].Load(part, place, r + 1);
+  for (int r = 0; r < P::kDepth; ++r) {
+    if (r + 1 < P::kDepth) factors[(r + 1) % 2].Load(part, place, r + 1);
     factors[r % 2].Add(sum);
   }
 }
 
-// The next `count` terms into `sum`, by the threads that add; the others bring the same.
+// The next stage into `sum`, by a thread that adds, of which `count` terms are there; the others
+// bring the same.
+template <typename P>
+__device__ __forceinline__ void AddStage(TileRing<P>& ring, Slot<P>& slot, int count,
+                                         const Place<P>& place, ThreadSums& sum) {
+  ring.full[slot.index].WaitInBlock(slot.parity);
+  const TileStage<P>& stage = ring.stages[slot.index];
+  if (count >= P::kStageTerms) {
+#pragma unroll 1
+    for (int i = 0; i < P::kParts; ++i) AddPart(stage.parts[i], place, sum);
+  } else {
+    // Terms that are not there add nothing, not even +0 to -0.
+#pragma unroll 1
+    for (int r = 0; r < count; ++r) {
+      Factors<P> factors;
+      factors.Load(stage.parts[r / P::kDepth], place, r % P::kDepth);
+      factors.Add(sum);
+    }
+  }
+  ring.empty[slot.index].Arrive();
+  slot.Next();
+}
 template <typename P>
 __device__ __forceinline__ void AddAll(TileRing<P>& ring, Slot<P>& slot, int count,
-                                       const Place<P>& place, ThreadSums<P>& sum) {
+                                       const Place<P>& place, ThreadSums& sum) {
 #pragma unroll 1
-  for (int left = count; left > 0; left -= kStageTerms) {
-    ring.full[slot.index].WaitInBlock(slot.parity);
-    const TileStage<P>& stage = ring.stages[slot.index];
-    if (left >= kStageTerms) {
-#pragma unroll 1
-      for (int i = 0; i < kStageParts; ++i) AddPart(stage.parts[i], place, sum);
-    } else {
-      // Terms that are not there add nothing, not even +0 to -0.
-#pragma unroll 1
-      for (int r = 0; r < left; ++r) {
-        Factors<P> factors;
-        factors.Load(stage.parts[r / kTileDepth], place, r % kTileDepth);
-        factors.Add(sum);
-      }
-    }
-    ring.empty[slot.index].Arrive();
-    slot.Next();
-  }
+  for (int left = count; left > 0; left -= P::kStageTerms) AddStage(ring, slot, left, place, sum);
 }
 
-// The same by the threads that bring.
+// The next stage, by the threads that bring; `count` terms are left.
+template <typename P, typename LoaderA, typename LoaderB>
+__device__ __forceinline__ void BringStage(TileRing<P>& ring, Slot<P>& slot, int count, LoaderA& a,
+                                           LoaderB& b) {
+#pragma unroll
+  for (int i = 0; i < P::kParts; ++i) {
+    a.Load(count - i * P::kDepth);
+    b.Load(count - i * P::kDepth);
+    if (i == 0) ring.empty[slot.index].WaitInBlock(slot.parity ^ 1);
+    TilePart<P>& part = ring.stages[slot.index].parts[i];
+    a.Store(part.a[0]);
+    b.Store(part.b[0][0]);
+  }
+}
+template <typename P>
+__device__ __forceinline__ void Brought(TileRing<P>& ring, Slot<P>& slot) {
+  ring.full[slot.index].Arrive();
+  slot.Next();
+}
 template <typename P, typename LoaderA, typename LoaderB>
 __device__ __forceinline__ void BringAll(TileRing<P>& ring, Slot<P>& slot, int count, LoaderA& a,
                                          LoaderB& b) {
 #pragma unroll 1
-  for (int left = count; left > 0; left -= kStageTerms) {
-#pragma unroll
-    for (int i = 0; i < kStageParts; ++i) {
-      a.Load(left - i * kTileDepth);
-      b.Load(left - i * kTileDepth);
-      if (i == 0) ring.empty[slot.index].WaitInBlock(slot.parity ^ 1);
-      TilePart<P>& part = ring.stages[slot.index].parts[i];
-      a.Store(part.a);
-      b.template Store<true>(part.b);
-    }
-    ring.full[slot.index].Arrive();
-    slot.Next();
+  for (int left = count; left > 0; left -= P::kStageTerms) {
+    BringStage(ring, slot, left, a, b);
+    Brought(ring, slot);
   }
 }
 

@@ -16,8 +16,8 @@ namespace {
 
 constexpr int kChunk = 64;   // outputs of a partial sum
 constexpr int kRowsMax = 8;  // of a pass
-// Above this many rows a tiled product is faster.
-constexpr int64_t kTiledRows = 48;
+// Above the first of these a tiled product is faster; above the second, for kTiledFirst of them.
+constexpr int64_t kTiledRows = 40, kPassRows = 24, kTiledFirst = 32;
 
 constexpr int kColumns = 8;         // of a thread
 constexpr unsigned kThreads = 224;  // two blocks have the registers that eight rows need
@@ -317,6 +317,12 @@ absl::Status LaunchPass(const Bf16BackwardInput& problem, int64_t first_row, flo
 
 static_assert(std::max({kFoldBytes, kFoldRowsBytes}) <= kSharedBytesPerBlock);
 
+// The rows that go by tiles, of more than kPassRows.
+Shape TiledRowsOf(Shape shape) {
+  if (shape.rows <= kTiledRows) shape.rows = std::min(shape.rows, kTiledFirst);
+  return shape;
+}
+
 using Pass = absl::Status (*)(const Bf16BackwardInput&, int64_t, float*, cudaStream_t);
 constexpr Pass kPasses[kRowsMax] = {&LaunchPass<1>, &LaunchPass<2>, &LaunchPass<3>, &LaunchPass<4>,
                                     &LaunchPass<5>, &LaunchPass<6>, &LaunchPass<7>, &LaunchPass<8>};
@@ -324,22 +330,25 @@ constexpr Pass kPasses[kRowsMax] = {&LaunchPass<1>, &LaunchPass<2>, &LaunchPass<
 }  // namespace
 
 int64_t Bf16BackwardInputBytes(const Shape& shape) {
-  if (shape.rows > kTiledRows) return TiledBackwardInputBytes(shape);
+  const int64_t tiled = shape.rows > kPassRows ? TiledBackwardInputBytes(TiledRowsOf(shape)) : 0;
   const int64_t rows = std::min<int64_t>(shape.rows, kRowsMax);
-  return BlockedAt(shape.inputs, Chunks(shape.outputs), rows, 0, 0) *
-         static_cast<int64_t>(sizeof(float));
+  const int64_t passes = BlockedAt(shape.inputs, Chunks(shape.outputs), rows, 0, 0) *
+                         static_cast<int64_t>(sizeof(float));
+  return shape.rows > kTiledRows ? tiled : std::max(tiled, passes);
 }
 
 absl::Status LaunchBf16BackwardInput(const Bf16BackwardInput& problem, void* workspace,
                                      StreamRef stream) {
-  const int64_t rows = problem.shape.rows;
-  if (rows > kTiledRows) {
-    const TiledBackwardInput tiled{problem.shape,  problem.grad, {DType::kBF16, problem.weight},
+  int64_t row = 0;
+  if (problem.shape.rows > kPassRows) {
+    const Shape first = TiledRowsOf(problem.shape);
+    const TiledBackwardInput tiled{first,          problem.grad, {DType::kBF16, problem.weight},
                                    problem.grad_x, problem.temb, problem.silu};
-    return LaunchTiledBackwardInput(tiled, workspace, stream);
+    RLK_RETURN_IF_ERROR(LaunchTiledBackwardInput(tiled, workspace, stream));
+    row = first.rows;
   }
-  for (int64_t row = 0; row < rows; row += kRowsMax) {
-    const Pass pass = kPasses[std::min<int64_t>(rows - row, kRowsMax) - 1];
+  for (; row < problem.shape.rows; row += kRowsMax) {
+    const Pass pass = kPasses[std::min<int64_t>(problem.shape.rows - row, kRowsMax) - 1];
     RLK_RETURN_IF_ERROR(
         pass(problem, row, static_cast<float*>(workspace), cuda::CudaStream(stream)));
   }

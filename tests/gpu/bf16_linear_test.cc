@@ -76,7 +76,7 @@ TEST_P(Bf16GpuLinear, EqualsCpuOverSizes) {
 }
 
 TEST_P(Bf16GpuLinear, EqualsCpuAtTheSizeOfAnAdaLnSlice) {
-  for (int64_t rows : {1, 3, 8, 48, 49, 64, 200, 640}) {
+  for (int64_t rows : {1, 3, 8, 24, 25, 40, 41, 64, 96, 97, 200, 640}) {
     const LinearSize size = {rows, 5376, 2688};
     const OpCall call = MakeCall(GetParam(), size, test::kNoActivation, DType::kBF16, true, 40);
     ExpectOpCudaEqualsCpu(call, LinearName(call, size));
@@ -91,6 +91,19 @@ TEST_P(Bf16GpuLinear, EqualsCpuOverManyTiles) {
     for (DType wide : {DType::kBF16, DType::kF32}) {
       const LinearSize size = {1100, outputs, 2120};
       const OpCall call = MakeCall(GetParam(), size, test::kNoActivation, wide, true, 9);
+      ExpectOpCudaEqualsCpu(call, LinearName(call, size));
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+// So many chunks that those of a slab of rows take each other's place in its ring, and a last one
+// that is short.
+TEST_P(Bf16GpuLinear, EqualsCpuOverManyChunks) {
+  for (int64_t rows : {30, 60, 90, 130}) {
+    for (DType wide : {DType::kBF16, DType::kF32}) {
+      const LinearSize size = {rows, 70000, 136};
+      const OpCall call = MakeCall(GetParam(), size, test::kNoActivation, wide, true, 11);
       ExpectOpCudaEqualsCpu(call, LinearName(call, size));
       if (HasFatalFailure()) return;
     }
@@ -131,7 +144,7 @@ INSTANTIATE_TEST_SUITE_P(Methods, Bf16GpuLinear, testing::ValuesIn(Subjects()),
 // Small enough for compute-sanitizer: every kernel once, with tails.
 TEST(Bf16GpuSmall, EveryKernelEqualsCpu) {
   for (const Subject& subject : Subjects()) {
-    for (int64_t rows : {2, 8, 20, 40, 65, 130}) {
+    for (int64_t rows : {2, 8, 20, 30, 40, 60, 65, 130}) {
       const LinearSize size = {rows, 90, 136};
       const OpCall call = MakeCall(subject, size, test::kSilu, DType::kBF16, true, 4);
       ExpectOpCudaEqualsCpu(call, LinearName(call, size));
