@@ -23,7 +23,7 @@ from bench import Library, Timer, current_stream, provenance, ratio_of_blocks, r
 INPUTS, OUTPUTS = 2688, 96768
 SLICE = 2048  # outputs whose accuracy is measured
 ROWS = (1, 8, 16, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
-BACKWARD_ROWS = (1, 2, 8, 64, 256, 2048)
+BACKWARD_ROWS = (1, 2, 8, 16, 32, 64, 128, 256, 2048)
 # Outputs, inputs and rows of the other shapes.
 OTHER_SHAPES = ((8192, 8192, 1024), (8192, 8192, 4096), (12288, 2048, 1024), (12288, 2048, 4096))
 
@@ -247,7 +247,7 @@ def main() -> int:
         for rows in BACKWARD_ROWS:
             results += backward_rows(lib, timer, weights, rows)
             torch.cuda.empty_cache()
-        for rows in (256, 2048):
+        for rows in (8, 64, 256, 2048):
             results.append(both_gradients(lib, timer, weights, rows))
             torch.cuda.empty_cache()
         for outputs, inputs, rows in OTHER_SHAPES:
