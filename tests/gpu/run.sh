@@ -7,7 +7,7 @@
 #   norm        the same for the RMSNorm family, and its stored digests (180 s)
 #   conditioning  the same for det_linear, the timestep MLP and the sinusoid (180 s)
 #   law         the tensor core's step against its law as integer code, 1.0e10 outputs (120 s)
-#   bf16        the BF16 linear and what is built on it: the bits of cuda are those of cpu (180 s)
+#   bf16        the BF16 linear and what is built on it: the bits of cuda are those of cpu (300 s)
 #   bf16_full   the same contracts at 2048 rows of AdaLN's size: stored digests of whole outputs, and
 #               rows and channels of them against cpu (300 s)
 #   compare     comparisons and row digests on the GPU: the numbers of the host, and timings beside a
@@ -120,7 +120,7 @@ section_law() {
   run law 120 "$tests" --gtest_filter='*StepLaw*'
 }
 section_bf16() {
-  run bf16 180 "$tests" --gtest_filter='*Bf16Gpu*'
+  run bf16 300 "$tests" --gtest_filter='*Bf16Gpu*'
 }
 section_bf16_full() {
   run bf16_full 300 "$tests" --gtest_filter='Bf16FullGpu.*'
