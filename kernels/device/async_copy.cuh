@@ -26,7 +26,10 @@ __device__ __forceinline__ void CopyAsyncWait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
 }
 
-// What is at p is on its way to the second-level cache, and stays there among other data.
+// What is at p is on its way to the second-level cache; with ToStay it stays among other data.
+__device__ __forceinline__ void Prefetch(const void* p) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+}
 __device__ __forceinline__ void PrefetchToStay(const void* p) {
   asm volatile("prefetch.global.L2::evict_last [%0];" ::"l"(p));
 }

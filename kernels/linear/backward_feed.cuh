@@ -95,7 +95,7 @@ class ColumnLoader {
     const GradientPlace place = PlaceOf(grad, 0, channel_ < grad.outputs ? channel_ : 0);
     inside_ = channel_ < grad.outputs && place.from != nullptr;
     together_ = vector && inside_;
-    const int64_t row_elements = grad.view_width == 0 ? grad.outputs : 3 * grad.view_width;
+    const int64_t row_elements = RowElements(grad);
     step_bytes_ = kStep * row_elements * ElementBytes(f32_);
     next_ = static_cast<const std::byte*>(place.from) +
             (place.at + Depth(0) * row_elements) * ElementBytes(f32_);
@@ -162,7 +162,7 @@ class RowLoader {
         row_(first + Row()),
         rows_(static_cast<int>(max(int64_t{0}, min(rows - row_, int64_t{kPieces})))),
         channel_(channel + Depth()) {
-    const int64_t row_elements = grad.view_width == 0 ? grad.outputs : 3 * grad.view_width;
+    const int64_t row_elements = RowElements(grad);
     row_bytes_ = row_elements * ElementBytes(f32_);
     Find();
   }

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/device/async_copy.cuh"
 #include "kernels/device/published.cuh"
 #include "kernels/linear/backward_feed.cuh"
 #include "kernels/linear/backward_tile.h"
@@ -96,8 +97,7 @@ class SlabGradients {
         row_(min(work.first_row + Row() % P::kRows, work.problem.shape.rows - 1)),
         rows_(static_cast<int>(min(work.problem.shape.rows - row_, int64_t{kPieces}))),
         channel_((chunk + Row() / P::kRows) * kSlabChunk + Depth()) {
-    row_bytes_ =
-        (grad_.view_width == 0 ? grad_.outputs : 3 * grad_.view_width) * ElementBytes(f32_);
+    row_bytes_ = RowElements(grad_) * ElementBytes(f32_);
     Find();
   }
   // The thread's channels of a row, where all of the chunk's lie together, or null.
@@ -310,10 +310,6 @@ class WholeItem {
   int64_t row_bytes_;
 };
 
-__device__ __forceinline__ void PrefetchLine(const void* from) {
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
-}
-
 // An item to L2, while the one before it is added.
 template <typename P, bool kF32>
 __device__ __forceinline__ void PrefetchItem(const SlabWork& work, int64_t tile, int64_t chunk) {
@@ -325,7 +321,7 @@ __device__ __forceinline__ void PrefetchItem(const SlabWork& work, int64_t tile,
                      (first * shape.inputs + column) * kBytes;
 #pragma unroll
   for (int i = 0; i < P::kBeside * kSlabChunk; i += kBringers / kLines) {
-    if (column < shape.inputs && first + i < shape.outputs) PrefetchLine(from);
+    if (column < shape.inputs && first + i < shape.outputs) device::Prefetch(from);
     from += kBringers / kLines * shape.inputs * kBytes;
   }
   const GradientSource& grad = work.problem.grad;
@@ -334,7 +330,7 @@ __device__ __forceinline__ void PrefetchItem(const SlabWork& work, int64_t tile,
   if (row >= shape.rows || channel >= grad.outputs) return;
   const GradientPlace place = PlaceOf(grad, row, channel);
   if (place.from == nullptr) return;
-  PrefetchLine(static_cast<const std::byte*>(place.from) + place.at * ElementBytes(grad.f32));
+  device::Prefetch(static_cast<const std::byte*>(place.from) + place.at * ElementBytes(grad.f32));
 }
 
 // By the threads that bring. The last stage of an item waits until its sums have a place.

@@ -2,9 +2,8 @@
 //
 //   grad_weight: m = output n, r = row t; one chain.
 //   grad_x:      m = row t, r = output n; chains of 64, folded ascending by the blocks that have
-//   the
-//                tile, one after the other. Where there are fewer tiles than multiprocessors, by
-//                slabs (backward_slab.cuh).
+//                the tile, one after the other. Where there are fewer tiles than multiprocessors,
+//                by slabs (backward_slab.cuh).
 #include <algorithm>
 #include <cstddef>
 

@@ -31,6 +31,11 @@ __device__ __forceinline__ GradientPlace PlaceOf(const GradientSource& source, i
   return {from, (row * 3 + modality) * source.view_width + column};
 }
 
+// From a row to the next one.
+__device__ __forceinline__ int64_t RowElements(const GradientSource& source) {
+  return source.view_width == 0 ? source.outputs : 3 * source.view_width;
+}
+
 // g[row, channel] in FP32.
 __device__ __forceinline__ float Gradient(const GradientSource& source, int64_t row,
                                           int64_t channel) {
@@ -83,7 +88,7 @@ class GradientColumns {
     const GradientPlace place = PlaceOf(source, 0, first < source.outputs ? first : 0);
     from_ = place.from;
     at_ = place.at;
-    row_elements_ = source.view_width == 0 ? source.outputs : 3 * source.view_width;
+    row_elements_ = RowElements(source);
   }
   __device__ __forceinline__ void Load(int64_t row, float (&v)[8]) const {
     if (!together_) {
